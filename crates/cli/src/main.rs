@@ -1,0 +1,3 @@
+//! The ropeway command
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The executor on CPU kernels: paged KV storage, forward pass, sampling

@@ -1,0 +1,1 @@
+//! The seam between engine and hardware: a flat batch in, sampled tokens out

@@ -1,0 +1,1 @@
+//! CPU kernels: packed formats, matmul, attention, elementwise loops and the compute pool

@@ -1,0 +1,1 @@
+//! Text in and out: tokenizers, incremental detokenisation, chat templates
