@@ -1,0 +1,202 @@
+//! One step's work, flattened.
+//!
+//! ```text
+//! tokens   | a0 a1 a2 a3 | b7 | c0 c1 |      three chunks: a prompt, a decode, a prompt
+//! chunks   | start 0     | 7  | 0     |      position of each chunk's first token
+//! blocks   | 4 9         | 2  | 5     |      each chunk's block table, from position 0 on
+//! rows     |          ^    ^         ^|      which tokens' logits are wanted, and what for
+//! ```
+
+use std::ops::Range;
+
+use crate::{ExecutorError, Limits, SamplingParams};
+
+/// A block of KV memory, by its index in the executor's pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(pub u32);
+
+/// Consecutive tokens of one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its tokens, as a range of [`Batch::tokens`].
+    pub tokens: Range<usize>,
+    /// Position of its first token: how many of the sequence's tokens are computed already.
+    pub start: usize,
+    /// Its block table, as a range of [`Batch::blocks`]; covers positions `0..start + tokens.len()`.
+    pub blocks: Range<usize>,
+}
+
+/// What is wanted of a row of logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Choose the next token.
+    Sample,
+    /// Report the log-probability of this token.
+    Score(u32),
+}
+
+/// One token whose logits are wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its index in [`Batch::tokens`].
+    pub token: usize,
+    /// What for.
+    pub ask: Ask,
+    /// How to choose.
+    pub params: SamplingParams,
+    /// Tokens before the wanted one that penalties look at, as a range of [`Batch::history`]; empty when
+    /// no penalty is set.
+    pub history: Range<usize>,
+    /// Position of the wanted token in its sequence: with the seed, all that the random choice depends on.
+    pub position: u64,
+}
+
+/// All chunks of one step. Kept and refilled, so that a step allocates nothing once warm.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Token ids of all chunks, one after another.
+    pub tokens: Vec<u32>,
+    /// The chunks, in the order of their tokens.
+    pub chunks: Vec<Chunk>,
+    /// Block tables of all chunks, one after another.
+    pub blocks: Vec<BlockId>,
+    /// Rows whose logits are wanted, by ascending token index.
+    pub rows: Vec<Row>,
+    /// Histories of all rows, one after another.
+    pub history: Vec<u32>,
+}
+
+impl Batch {
+    /// Empties the batch, keeping its memory.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.chunks.clear();
+        self.blocks.clear();
+        self.rows.clear();
+        self.history.clear();
+    }
+
+    /// Adds a chunk that starts at position `start`, and returns its index.
+    pub fn push_chunk(&mut self, tokens: &[u32], start: usize, table: &[BlockId]) -> usize {
+        let (first, block) = (self.tokens.len(), self.blocks.len());
+        self.tokens.extend_from_slice(tokens);
+        self.blocks.extend_from_slice(table);
+        let chunk = Chunk { tokens: first..self.tokens.len(), start, blocks: block..self.blocks.len() };
+        self.chunks.push(chunk);
+        self.chunks.len() - 1
+    }
+
+    /// Asks for the token after the last one of the newest chunk.
+    pub fn sample_last(&mut self, params: &SamplingParams, history: &[u32]) {
+        let Some(chunk) = self.chunks.last() else { return };
+        let position = (chunk.start + chunk.tokens.len()) as u64;
+        let token = chunk.tokens.end - 1;
+        let first = self.history.len();
+        self.history.extend_from_slice(history);
+        let history = first..self.history.len();
+        self.rows.push(Row { token, ask: Ask::Sample, params: params.clone(), history, position });
+    }
+
+    /// Asks what the model thought of `target` after the token at `token` (an index into the batch).
+    pub fn score(&mut self, token: usize, target: u32, params: &SamplingParams) {
+        let row = Row { token, ask: Ask::Score(target), params: params.clone(), history: 0..0, position: 0 };
+        self.rows.push(row);
+    }
+
+    /// Checks every index once, so that executors may trust them.
+    pub fn check(&self, limits: &Limits) -> Result<(), ExecutorError> {
+        let bad = |what: String| Err(ExecutorError::BadBatch(what));
+        if self.tokens.len() > limits.step_tokens {
+            return bad(format!("{} tokens in one step, at most {}", self.tokens.len(), limits.step_tokens));
+        }
+        if self.rows.len() > limits.step_rows {
+            return bad(format!("{} rows in one step, at most {}", self.rows.len(), limits.step_rows));
+        }
+        if let Some(token) = self.tokens.iter().find(|&&token| token as usize >= limits.vocab) {
+            return bad(format!("token {token} is outside the vocabulary of {}", limits.vocab));
+        }
+        let mut next = 0;
+        for chunk in &self.chunks {
+            self.check_chunk(chunk, next, limits)?;
+            next = chunk.tokens.end;
+        }
+        if next != self.tokens.len() {
+            return bad("tokens without a chunk".into());
+        }
+        self.rows.iter().try_for_each(|row| self.check_row(row, limits))
+    }
+
+    fn check_chunk(&self, chunk: &Chunk, next: usize, limits: &Limits) -> Result<(), ExecutorError> {
+        let bad = |what: &str| Err(ExecutorError::BadBatch(format!("{what}: {chunk:?}")));
+        if chunk.tokens.is_empty() || chunk.tokens.start != next || chunk.tokens.end > self.tokens.len() {
+            return bad("chunks must cover the tokens in order");
+        }
+        let end = chunk.start + chunk.tokens.len();
+        if end > limits.context {
+            return bad("a chunk reaches beyond the context");
+        }
+        let Some(table) = self.blocks.get(chunk.blocks.clone()) else { return bad("no such block range") };
+        if table.len() * limits.block_tokens < end {
+            return bad("the block table is too short");
+        }
+        if table.iter().any(|block| block.0 as usize >= limits.blocks) {
+            return bad("a block outside the pool");
+        }
+        Ok(())
+    }
+
+    fn check_row(&self, row: &Row, limits: &Limits) -> Result<(), ExecutorError> {
+        let scored = match row.ask {
+            Ask::Sample => 0,
+            Ask::Score(token) => token as usize,
+        };
+        let known = row.token < self.tokens.len() && self.history.get(row.history.clone()).is_some();
+        if known && scored < limits.vocab {
+            return Ok(());
+        }
+        Err(ExecutorError::BadBatch(format!("a row points outside the batch or vocabulary: {row:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { block_tokens: 4, blocks: 8, context: 16, step_tokens: 8, step_rows: 2, vocab: 100 };
+
+    fn two_chunks() -> Batch {
+        let mut batch = Batch::default();
+        batch.push_chunk(&[1, 2, 3], 0, &[BlockId(0)]);
+        batch.push_chunk(&[9], 5, &[BlockId(3), BlockId(1)]);
+        batch.sample_last(&SamplingParams::greedy(), &[]);
+        batch
+    }
+
+    #[test]
+    fn a_well_formed_batch_passes_and_knows_the_sampled_position() {
+        let batch = two_chunks();
+        assert_eq!(batch.check(&LIMITS), Ok(()));
+        assert_eq!((batch.rows[0].token, batch.rows[0].position), (3, 6));
+    }
+
+    #[test]
+    fn every_broken_limit_is_named() {
+        type Breakage = (&'static str, fn(&mut Batch));
+        let cases: [Breakage; 7] = [
+            ("outside the vocabulary", |b| b.tokens[0] = 100),
+            ("too short", |b| b.chunks[1].start = 8),
+            ("beyond the context", |b| b.chunks[1].start = 16),
+            ("outside the pool", |b| b.blocks[0] = BlockId(8)),
+            ("in order", |b| b.chunks[1].tokens = 0..1),
+            ("without a chunk", |b| b.tokens.push(1)),
+            ("points outside", |b| b.rows[0].token = 4),
+        ];
+        for (text, breakage) in cases {
+            let mut batch = two_chunks();
+            breakage(&mut batch);
+            let error = batch.check(&LIMITS).expect_err(text).to_string();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! How a row of logits becomes a token, as plain data.
+
+/// Key of a sequence's random choices. Together with the position of a token it decides that choice alone:
+/// not the batch, not the other sequences, not the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Seed(pub u64);
+
+/// Choices a request may make about sampling. [`SamplingParams::default`] samples from the model's plain
+/// distribution; [`SamplingParams::greedy`] always takes the most likely token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingParams {
+    /// Divides the logits; 0 means greedy.
+    pub temperature: f32,
+    /// Keep only the `top_k` most likely tokens; 0 keeps all.
+    pub top_k: u32,
+    /// Keep the smallest set of most likely tokens whose probabilities reach `top_p`; 1 keeps all.
+    pub top_p: f32,
+    /// Keep tokens at least `min_p` times as likely as the most likely one; 0 keeps all.
+    pub min_p: f32,
+    /// Keep the tokens whose surprise is closest to the expected one, up to this mass; 1 keeps all.
+    pub typical_p: f32,
+    /// Divides positive and multiplies negative logits of tokens in the history; 1 is off.
+    pub repetition_penalty: f32,
+    /// Subtracted once from each token in the history; 0 is off.
+    pub presence_penalty: f32,
+    /// Subtracted per occurrence in the history; 0 is off.
+    pub frequency_penalty: f32,
+    /// How many of the latest history tokens penalties look at; `None` means all.
+    pub penalty_window: Option<u32>,
+    /// Added to the logits of single tokens, before everything else.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Key of the random choices.
+    pub seed: Seed,
+    /// How many most likely tokens to report beside the chosen one; `None` asks for no log-probabilities.
+    pub logprobs: Option<u32>,
+}
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            typical_p: 1.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_window: None,
+            logit_bias: Vec::new(),
+            seed: Seed(0),
+            logprobs: None,
+        }
+    }
+}
+
+impl SamplingParams {
+    /// Always the most likely token.
+    pub fn greedy() -> Self {
+        Self { temperature: 0.0, ..Self::default() }
+    }
+
+    /// Whether the choice looks at earlier tokens at all.
+    pub fn uses_history(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+}
