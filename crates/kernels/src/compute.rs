@@ -1,0 +1,85 @@
+//! The machine a step runs on: the pool, the instruction set, and each worker's scratch.
+
+#![allow(unsafe_code, reason = "hands each worker its own scratch")]
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::isa::Isa;
+use crate::matmul;
+use crate::memory::Buffer;
+use crate::pool::Pool;
+
+/// Pool, instruction set and per-worker scratch; everything an operation needs besides its operands.
+pub struct Compute {
+    isa: Isa,
+    pool: Pool,
+    /// One part per worker.
+    scratch: Buffer<u8>,
+    scratch_bytes: usize,
+}
+
+impl Compute {
+    /// A machine of `threads` workers.
+    pub fn new(isa: Isa, threads: usize) -> Self {
+        let pool = Pool::new(threads);
+        Self { isa, pool, scratch: Buffer::zeroed(0), scratch_bytes: 0 }
+    }
+
+    /// Makes sure that products over inputs this long find their scratch.
+    pub fn reserve_cols(&mut self, cols: usize) {
+        self.reserve_scratch(matmul::scratch_bytes(cols));
+    }
+
+    /// Makes sure that every worker has at least this many bytes.
+    pub fn reserve_scratch(&mut self, bytes: usize) {
+        let bytes = bytes.next_multiple_of(4096);
+        if bytes > self.scratch_bytes {
+            self.scratch = Buffer::zeroed(bytes * self.pool.threads());
+            self.scratch_bytes = bytes;
+        }
+    }
+
+    /// Its instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Its workers.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// The pool itself.
+    pub fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    /// Calls `job` with ranges that cover `0..items`, each with the scratch of the worker it runs on.
+    pub fn for_each(
+        &mut self,
+        items: usize,
+        grain: usize,
+        job: &(dyn Fn(Range<usize>, &mut [u8]) + Sync),
+    ) {
+        let grain = grain.max(1);
+        let bytes = self.scratch_bytes;
+        let scratch = self.scratch.shared();
+        if items <= grain {
+            // SAFETY: only the caller runs, and `self` is borrowed for the whole call.
+            return job(0..items, unsafe { scratch.slice(0, bytes) });
+        }
+        let next = AtomicUsize::new(0);
+        self.pool.run(&|worker| {
+            // SAFETY: worker indices are distinct, so their parts are disjoint.
+            let mine = unsafe { scratch.slice(worker * bytes, bytes) };
+            loop {
+                let start = next.fetch_add(grain, Ordering::Relaxed);
+                if start >= items {
+                    break;
+                }
+                job(start..(start + grain).min(items), mine);
+            }
+        });
+    }
+}

@@ -1,0 +1,212 @@
+//! Loops over rows: norms, activations, softmax. Plain Rust written in lanes, so that each instruction set
+//! vectorises the same source; a row's result depends on that row alone.
+
+/// Lanes of every reduction: the order of additions is fixed by this number, not by the register width.
+const LANES: usize = 16;
+
+/// Nonlinearity of a gated MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// Gaussian error linear unit, tanh approximation.
+    GeluTanh,
+    /// Gaussian error linear unit, exact.
+    Gelu,
+}
+
+impl Activation {
+    /// Its value at `x`.
+    #[inline(always)]
+    pub fn apply(self, x: f32) -> f32 {
+        match self {
+            Self::Silu => x / (1.0 + exp(-x)),
+            Self::GeluTanh => {
+                let inner = 0.797_884_6 * (x + 0.044_715 * x * x * x);
+                0.5 * x * (1.0 + tanh(inner))
+            }
+            Self::Gelu => 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2)),
+        }
+    }
+}
+
+/// `2^x` for any x, to 2e-7 relative; 0 below 2^-126 and infinity above the range.
+#[inline(always)]
+pub fn exp2(x: f32) -> f32 {
+    // Round to the nearest integer n by the mantissa trick, so |f| <= 0.5; then 2^n by exponent bits.
+    const MAGIC: f32 = 12_582_912.0;
+    let clamped = if x < -127.0 { -127.0 } else { x };
+    let clamped = if clamped > 128.0 { 128.0 } else { clamped };
+    let shifted = clamped + MAGIC;
+    let n = shifted.to_bits() as i32 - MAGIC.to_bits() as i32;
+    let f = clamped - (shifted - MAGIC);
+    let p = exp2_fraction(f);
+    // 2^n in two factors: n = 128 would overflow one exponent field, n = -127 would be zero.
+    let half = n >> 1;
+    let scale = |e: i32| f32::from_bits(((e + 127) as u32) << 23);
+    p * scale(half) * scale(n - half)
+}
+
+/// `2^f` on |f| <= 0.5: Taylor coefficients of `e^(f ln 2)`, last ones adjusted to balance the error.
+#[inline(always)]
+fn exp2_fraction(f: f32) -> f32 {
+    let mut p = 1.540_353e-4;
+    p = p * f + 1.333_355_8e-3;
+    p = p * f + 9.618_129e-3;
+    p = p * f + 5.550_411e-2;
+    p = p * f + 2.402_265e-1;
+    p = p * f + 6.931_472e-1;
+    p * f + 1.0
+}
+
+/// `e^x`.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    exp2(x * std::f32::consts::LOG2_E)
+}
+
+/// Hyperbolic tangent by `exp`.
+#[inline(always)]
+pub fn tanh(x: f32) -> f32 {
+    let e = exp(-2.0 * x.abs());
+    let t = (1.0 - e) / (1.0 + e);
+    t.copysign(x)
+}
+
+/// Error function (Abramowitz and Stegun 7.1.26, 1.5e-7 absolute).
+#[inline(always)]
+fn erf(x: f32) -> f32 {
+    let t = 1.0 / (1.0 + 0.327_591_1 * x.abs());
+    let p = ((((1.061_405_4 * t - 1.453_152) * t + 1.421_413_7) * t - 0.284_496_74) * t + 0.254_829_6) * t;
+    (1.0 - p * exp(-x * x)).copysign(x)
+}
+
+/// Sum in fixed lanes: `LANES` running sums, then a balanced tree.
+#[inline(always)]
+fn lane_sum(values: impl Fn(usize) -> f32, len: usize) -> f32 {
+    let mut lanes = [0f32; LANES];
+    let whole = len / LANES * LANES;
+    let mut start = 0;
+    while start < whole {
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            *sum += values(start + lane);
+        }
+        start += LANES;
+    }
+    for index in whole..len {
+        lanes[index - whole] += values(index);
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// `out = x / rms(x) * (offset + weight)`.
+#[inline(always)]
+pub fn rms_norm(x: &[f32], weight: &[f32], norm: Norm, out: &mut [f32]) {
+    let len = out.len();
+    let (x, weight) = (&x[..len], &weight[..len]);
+    let mean = lane_sum(|i| x[i] * x[i], len) / len as f32;
+    let inverse = 1.0 / (mean + norm.eps).sqrt();
+    for i in 0..len {
+        out[i] = x[i] * inverse * (norm.offset + weight[i]);
+    }
+}
+
+/// Constants of a root-mean-square norm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Added to every weight (1 in checkpoints that store `weight - 1`).
+    pub offset: f32,
+}
+
+/// `log(sum(exp(x)))`, for log-probabilities; −∞ for an empty or all −∞ row.
+pub fn log_sum_exp(x: &[f32]) -> f32 {
+    let most = x.iter().fold(f32::NEG_INFINITY, |most, &v| if v > most { v } else { most });
+    if !most.is_finite() {
+        return most;
+    }
+    let sum: f64 = x.chunks(4096).map(|part| f64::from(lane_sum(|i| exp(part[i] - most), part.len()))).sum();
+    most + sum.ln() as f32
+}
+
+/// Index of the first largest value; `None` for an empty row or one with NaN.
+pub fn argmax(x: &[f32]) -> Option<usize> {
+    let mut best = None;
+    let mut most = f32::NEG_INFINITY;
+    for (index, &value) in x.iter().enumerate() {
+        if value.is_nan() {
+            return None;
+        }
+        if value > most || best.is_none() {
+            (best, most) = (Some(index), value);
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp2_is_accurate_over_the_whole_range() {
+        for i in -1260..1270 {
+            let x = i as f32 * 0.1 + 0.013;
+            let want = f64::from(x).exp2();
+            let got = f64::from(exp2(x));
+            assert!((got - want).abs() <= want * 3e-7, "2^{x}: {got} {want}");
+        }
+        assert_eq!(exp2(0.0), 1.0);
+        assert_eq!(exp2(f32::NEG_INFINITY), 2f32.powi(-127));
+        assert!(exp2(1000.0).is_infinite());
+    }
+
+    #[test]
+    fn activations_match_their_definitions() {
+        for i in -80..80 {
+            let x = i as f32 * 0.1;
+            let wide = f64::from(x);
+            let silu = wide / (1.0 + (-wide).exp());
+            let gelu = 0.5 * wide * (1.0 + (0.797_884_560_8 * (wide + 0.044_715 * wide.powi(3))).tanh());
+            assert!((f64::from(Activation::Silu.apply(x)) - silu).abs() < 1e-6);
+            assert!((f64::from(Activation::GeluTanh.apply(x)) - gelu).abs() < 2e-6);
+            assert!((f64::from(Activation::Gelu.apply(x)) - gelu).abs() < 1e-3);
+        }
+    }
+
+    #[test]
+    fn rms_norm_matches_f64() {
+        let x: Vec<f32> = (0..77).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
+        let w: Vec<f32> = (0..77).map(|i| 0.5 + i as f32 * 0.01).collect();
+        let mut out = vec![0.0; 77];
+        rms_norm(&x, &w, Norm { eps: 1e-5, offset: 1.0 }, &mut out);
+        let mean = x.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / 77.0;
+        for i in 0..77 {
+            let want = f64::from(x[i]) / (mean + 1e-5).sqrt() * (1.0 + f64::from(w[i]));
+            assert!((f64::from(out[i]) - want).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn log_sum_exp_survives_large_and_masked_values() {
+        assert!((log_sum_exp(&[1000.0, 1000.0]) - 1000.693_1).abs() < 1e-3);
+        assert!((log_sum_exp(&[f32::NEG_INFINITY, 3.0]) - 3.0).abs() < 1e-6);
+        assert_eq!(log_sum_exp(&[]), f32::NEG_INFINITY);
+    }
+
+    #[test]
+    fn argmax_takes_the_first_of_equals_and_refuses_nan() {
+        assert_eq!(argmax(&[1.0, 3.0, 3.0]), Some(1));
+        assert_eq!(argmax(&[f32::NEG_INFINITY; 2]), Some(0));
+        assert_eq!(argmax(&[1.0, f32::NAN]), None);
+        assert_eq!(argmax(&[]), None);
+    }
+}

@@ -1,0 +1,434 @@
+//! AVX-512 with VNNI.
+//!
+//! ```text
+//! tile: 6 rows x 32 outputs = 6 x 2 registers of integer sums + 6 x 2 of float sums; 2 of weights, 1 broadcast
+//! affine, per record of 32 inputs:
+//!   8 steps:  w0, w1 = 16 outputs x 4 inputs each (unsigned bytes)
+//!             sum[row][0..2] = vpdpbusd(sum, w, broadcast of the row's 4 signed bytes)
+//!   then      float[row] += (sum as f32 * a[row]) * scale,  float[row] += min * asum[row]
+//! ```
+//! Per record and row: 16 dot products of 128 operations, 6 to 8 float operations; the float work caps the
+//! kernel at 16/24 = 67 % of the `vpdpbusd` peak with mins and 16/22 = 73 % without. When several tiles share a panel it is first
+//! unpacked to bytes and f32 scales in L1/L2, so that nibbles and halves are converted once. A single row
+//! streams packed records from memory instead, with prefetch.
+
+#![allow(unsafe_code, reason = "vector intrinsics over raw panels")]
+
+use std::arch::x86_64::*;
+
+use super::{PanelJob, PanelWeights, TileOut, expanded_record_bytes};
+use crate::activations::{Record, TILE};
+use crate::packed::{AffineFormat, Bits, FloatFormat, GROUP, PANEL, STEP};
+
+/// From this many tiles on, unpacking a panel first is cheaper than unpacking it in every tile.
+const EXPAND_FROM_TILES: usize = 2;
+
+/// How far ahead of use a streamed record is asked for, in bytes.
+const PREFETCH: usize = 2048;
+
+/// One panel for a range of tiles.
+///
+/// # Safety
+/// As [`super::PanelFn`] says, for AVX-512 F, BW, DQ, VL and VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c,fma")]
+pub(crate) unsafe fn panel(job: &mut PanelJob<'_>) {
+    // SAFETY: instruction set and sizes by this function's contract; formats select the matching reader.
+    unsafe {
+        match job.weights {
+            PanelWeights::Affine { format, .. } => match (format.bits, format.halves, format.mins) {
+                (Bits::Four, false, false) => affine_panel::<Packed4, 1, false>(job),
+                (Bits::Four, false, true) => affine_panel::<Packed4, 1, true>(job),
+                (Bits::Four, true, false) => affine_panel::<Packed4, 2, false>(job),
+                (Bits::Four, true, true) => affine_panel::<Packed4, 2, true>(job),
+                (Bits::Eight, false, false) => affine_panel::<Packed8, 1, false>(job),
+                (Bits::Eight, false, true) => affine_panel::<Packed8, 1, true>(job),
+                (Bits::Eight, true, false) => affine_panel::<Packed8, 2, false>(job),
+                (Bits::Eight, true, true) => affine_panel::<Packed8, 2, true>(job),
+            },
+            PanelWeights::Float { format, .. } => match format {
+                FloatFormat::F32 => float_panel::<LoadF32>(job),
+                FloatFormat::F16 => float_panel::<LoadF16>(job),
+                FloatFormat::Bf16 => float_panel::<LoadBf16>(job),
+            },
+        }
+    }
+}
+
+/// How a record's quants and factors are laid out in memory.
+trait Quants {
+    /// The packed form's bits, which also say where integer sums start.
+    const BITS: Bits;
+    /// Bytes of a record's quants.
+    const QUANT_BYTES: usize;
+    /// Steps one call of `steps` gives.
+    const STEPS: usize;
+    /// Bytes of one factor (scale or min).
+    const FACTOR_BYTES: usize;
+
+    /// The 16-output halves of `STEPS` consecutive steps, starting with the `index`th such bundle.
+    unsafe fn steps(record: *const u8, index: usize) -> [[__m512i; 2]; 2];
+
+    /// 16 factors as f32.
+    unsafe fn factors(at: *const u8) -> __m512;
+}
+
+struct Packed4;
+struct Packed8;
+/// Bytes and f32 factors, as `expand` leaves them; `START4` tells that the quants were nibbles.
+struct Expanded<const START4: bool>;
+
+impl Quants for Packed4 {
+    const BITS: Bits = Bits::Four;
+    const QUANT_BYTES: usize = GROUP * PANEL / 2;
+    const STEPS: usize = 2;
+    const FACTOR_BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn steps(record: *const u8, index: usize) -> [[__m512i; 2]; 2] {
+        // SAFETY: the caller's record holds `QUANT_BYTES` bytes and `index` is below 4.
+        unsafe {
+            let nibble = _mm512_set1_epi8(15);
+            let a = _mm512_loadu_si512(record.add(index * 128).cast());
+            let b = _mm512_loadu_si512(record.add(index * 128 + 64).cast());
+            let high = |x| _mm512_and_si512(_mm512_srli_epi16::<4>(x), nibble);
+            [[_mm512_and_si512(a, nibble), _mm512_and_si512(b, nibble)], [high(a), high(b)]]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn factors(at: *const u8) -> __m512 {
+        // SAFETY: 32 bytes of factors by the caller's contract.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+    }
+}
+
+impl Quants for Packed8 {
+    const BITS: Bits = Bits::Eight;
+    const QUANT_BYTES: usize = GROUP * PANEL;
+    const STEPS: usize = 1;
+    const FACTOR_BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn steps(record: *const u8, index: usize) -> [[__m512i; 2]; 2] {
+        // SAFETY: the caller's record holds `QUANT_BYTES` bytes and `index` is below 8.
+        unsafe { byte_step(record, index) }
+    }
+
+    #[inline(always)]
+    unsafe fn factors(at: *const u8) -> __m512 {
+        // SAFETY: 32 bytes of factors by the caller's contract.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+    }
+}
+
+impl<const START4: bool> Quants for Expanded<START4> {
+    const BITS: Bits = if START4 { Bits::Four } else { Bits::Eight };
+    const QUANT_BYTES: usize = GROUP * PANEL;
+    const STEPS: usize = 1;
+    const FACTOR_BYTES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn steps(record: *const u8, index: usize) -> [[__m512i; 2]; 2] {
+        // SAFETY: the caller's record holds `QUANT_BYTES` bytes and `index` is below 8.
+        unsafe { byte_step(record, index) }
+    }
+
+    #[inline(always)]
+    unsafe fn factors(at: *const u8) -> __m512 {
+        // SAFETY: 64 bytes of factors by the caller's contract.
+        unsafe { _mm512_loadu_ps(at.cast()) }
+    }
+}
+
+#[inline(always)]
+unsafe fn byte_step(record: *const u8, index: usize) -> [[__m512i; 2]; 2] {
+    // SAFETY: the caller's record holds 8 steps of 128 bytes.
+    unsafe {
+        let a = _mm512_loadu_si512(record.add(index * 128).cast());
+        let b = _mm512_loadu_si512(record.add(index * 128 + 64).cast());
+        [[a, b], [a, b]]
+    }
+}
+
+#[inline(always)]
+unsafe fn affine_panel<Q: Quants, const PARTS: usize, const MINS: bool>(job: &mut PanelJob<'_>) {
+    let PanelWeights::Affine { format, unit, input, records } = job.weights else { return };
+    // SAFETY: instruction set and sizes by the contract of `panel`; the scratch holds an unpacked panel.
+    unsafe {
+        let whole_tiles = job.tiles.len();
+        if whole_tiles >= EXPAND_FROM_TILES {
+            expand::<Q>(job.panel, records, format, job.scratch);
+            let panel = job.scratch.as_ptr();
+            match Q::BITS {
+                Bits::Four => affine_tiles::<Expanded<true>, PARTS, MINS>(job, panel, input, records, unit),
+                Bits::Eight => affine_tiles::<Expanded<false>, PARTS, MINS>(job, panel, input, records, unit),
+            }
+        } else {
+            affine_tiles::<Q, PARTS, MINS>(job, job.panel.as_ptr(), input, records, unit);
+        }
+    }
+}
+
+/// Unpacks a panel: nibbles to bytes, f16 factors to f32.
+#[inline(always)]
+unsafe fn expand<Q: Quants>(panel: &[u8], records: usize, format: AffineFormat, scratch: &mut [u8]) {
+    let parts = format.parts();
+    let factors = (1 + usize::from(format.mins)) * parts * 2;
+    let stride = expanded_record_bytes(parts);
+    assert!(scratch.len() >= records * stride, "scratch too small for an unpacked panel");
+    for record in 0..records {
+        // SAFETY: source and target records are in bounds by the panel's size and the assertion above.
+        unsafe {
+            let from = panel.as_ptr().add(record * format.record_bytes());
+            let to = scratch.as_mut_ptr().add(record * stride);
+            for bundle in 0..GROUP / STEP / Q::STEPS {
+                let steps = Q::steps(from, bundle);
+                for (step, [a, b]) in steps.into_iter().take(Q::STEPS).enumerate() {
+                    let at = to.add((bundle * Q::STEPS + step) * 128);
+                    _mm512_storeu_si512(at.cast(), a);
+                    _mm512_storeu_si512(at.add(64).cast(), b);
+                }
+            }
+            for half in 0..factors {
+                let values = Q::factors(from.add(Q::QUANT_BYTES + half * 16 * Q::FACTOR_BYTES));
+                _mm512_storeu_ps(to.add(GROUP * PANEL + half * 64).cast(), values);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn affine_tiles<Q: Quants, const PARTS: usize, const MINS: bool>(
+    job: &mut PanelJob<'_>,
+    panel: *const u8,
+    input: &[Record],
+    records: usize,
+    unit: f32,
+) {
+    for tile in job.tiles.clone() {
+        let rows = TILE.min(job.rows - tile * TILE);
+        let x = input[tile * records..(tile + 1) * records].as_ptr();
+        let mut out = [[0.0; PANEL]; TILE];
+        // SAFETY: `x` has `records` records, the panel as many, and rows are 1..=6.
+        unsafe {
+            match rows {
+                1 => affine_tile::<Q, 1, PARTS, MINS>(panel, x, records, unit, &mut out),
+                2 => affine_tile::<Q, 2, PARTS, MINS>(panel, x, records, unit, &mut out),
+                3 => affine_tile::<Q, 3, PARTS, MINS>(panel, x, records, unit, &mut out),
+                4 => affine_tile::<Q, 4, PARTS, MINS>(panel, x, records, unit, &mut out),
+                5 => affine_tile::<Q, 5, PARTS, MINS>(panel, x, records, unit, &mut out),
+                _ => affine_tile::<Q, 6, PARTS, MINS>(panel, x, records, unit, &mut out),
+            }
+            job.sink.put(tile * TILE, rows, &mut out);
+        }
+    }
+}
+
+/// `ROWS` rows by 32 outputs over all records.
+#[inline(always)]
+unsafe fn affine_tile<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool>(
+    panel: *const u8,
+    x: *const Record,
+    records: usize,
+    unit: f32,
+    out: &mut TileOut,
+) {
+    let factor_bytes = (1 + MINS as usize) * PARTS * PANEL * Q::FACTOR_BYTES;
+    let stride = if Q::FACTOR_BYTES == 4 { expanded_record_bytes(PARTS) } else { Q::QUANT_BYTES + factor_bytes };
+    // SAFETY: all reads stay inside `records` records of panel and input; prefetching beyond is harmless.
+    unsafe {
+        let mut float = [[_mm512_setzero_ps(); 2]; ROWS];
+        for index in 0..records {
+            let record = panel.add(index * stride);
+            let x = &*x.add(index);
+            if ROWS == 1 && Q::FACTOR_BYTES == 2 {
+                prefetch_record(record, stride);
+            }
+            for part in 0..PARTS {
+                let sums = dot::<Q, ROWS, PARTS, MINS>(record, x, part);
+                let at = record.add(Q::QUANT_BYTES + part * PANEL * Q::FACTOR_BYTES);
+                let scales = [Q::factors(at), Q::factors(at.add(16 * Q::FACTOR_BYTES))];
+                for row in 0..ROWS {
+                    let a = _mm512_set1_ps(x.scale[row]);
+                    for half in 0..2 {
+                        let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[row][half]), a);
+                        float[row][half] = _mm512_fmadd_ps(dot, scales[half], float[row][half]);
+                    }
+                }
+                if MINS {
+                    let at = at.add(PARTS * PANEL * Q::FACTOR_BYTES);
+                    let mins = [Q::factors(at), Q::factors(at.add(16 * Q::FACTOR_BYTES))];
+                    for row in 0..ROWS {
+                        let sum = _mm512_set1_ps(x.sums[sum_index::<PARTS>(part)][row]);
+                        for half in 0..2 {
+                            float[row][half] = _mm512_fmadd_ps(sum, mins[half], float[row][half]);
+                        }
+                    }
+                }
+            }
+        }
+        let unit = _mm512_set1_ps(unit);
+        for row in 0..ROWS {
+            for half in 0..2 {
+                let at = out[row].as_mut_ptr().add(half * 16);
+                _mm512_storeu_ps(at, _mm512_mul_ps(float[row][half], unit));
+            }
+        }
+    }
+}
+
+/// Which of a record's sums belongs to `part`.
+#[inline(always)]
+const fn sum_index<const PARTS: usize>(part: usize) -> usize {
+    if PARTS == 1 { 0 } else { part + 1 }
+}
+
+#[inline(always)]
+unsafe fn prefetch_record(record: *const u8, bytes: usize) {
+    let mut line = 0;
+    while line < bytes {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(record.wrapping_add(PREFETCH + line).cast()) };
+        line += 64;
+    }
+}
+
+/// Integer dot products of one part of a record.
+#[inline(always)]
+unsafe fn dot<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool>(
+    record: *const u8,
+    x: &Record,
+    part: usize,
+) -> [[__m512i; 2]; ROWS] {
+    // SAFETY: step indices stay inside the record.
+    unsafe {
+        let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
+        if !MINS {
+            let starts = if matches!(Q::BITS, Bits::Four) { &x.start4 } else { &x.start8 };
+            for row in 0..ROWS {
+                sums[row] = [_mm512_set1_epi32(starts[sum_index::<PARTS>(part)][row]); 2];
+            }
+        }
+        let bundles = GROUP / STEP / Q::STEPS / PARTS;
+        for bundle in part * bundles..(part + 1) * bundles {
+            let steps = Q::steps(record, bundle);
+            for step in 0..Q::STEPS {
+                let quants = &x.quants[bundle * Q::STEPS + step];
+                for row in 0..ROWS {
+                    let four = _mm512_set1_epi32(quants[row].as_ptr().cast::<i32>().read_unaligned());
+                    for half in 0..2 {
+                        sums[row][half] = _mm512_dpbusd_epi32(sums[row][half], steps[step][half], four);
+                    }
+                }
+            }
+        }
+        sums
+    }
+}
+
+/// 16 weights as f32.
+trait LoadFloat {
+    const BYTES: usize;
+    unsafe fn load(at: *const u8) -> __m512;
+}
+
+struct LoadF32;
+struct LoadF16;
+struct LoadBf16;
+
+impl LoadFloat for LoadF32 {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load(at: *const u8) -> __m512 {
+        // SAFETY: 64 readable bytes by the caller's contract.
+        unsafe { _mm512_loadu_ps(at.cast()) }
+    }
+}
+
+impl LoadFloat for LoadF16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(at: *const u8) -> __m512 {
+        // SAFETY: 32 readable bytes by the caller's contract.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+    }
+}
+
+impl LoadFloat for LoadBf16 {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(at: *const u8) -> __m512 {
+        // SAFETY: 32 readable bytes by the caller's contract.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn float_panel<L: LoadFloat>(job: &mut PanelJob<'_>) {
+    let PanelWeights::Float { input, cols, .. } = job.weights else { return };
+    // SAFETY: instruction set and sizes by the contract of `panel`; the scratch holds an unpacked panel.
+    unsafe {
+        if job.tiles.len() >= EXPAND_FROM_TILES && L::BYTES == 2 {
+            assert!(job.scratch.len() >= cols * PANEL * 4, "scratch too small for an unpacked panel");
+            for at in (0..cols * PANEL).step_by(16) {
+                let values = L::load(job.panel.as_ptr().add(at * L::BYTES));
+                _mm512_storeu_ps(job.scratch.as_mut_ptr().add(at * 4).cast(), values);
+            }
+            float_tiles::<LoadF32>(job, job.scratch.as_ptr(), input, cols);
+        } else {
+            float_tiles::<L>(job, job.panel.as_ptr(), input, cols);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn float_tiles<L: LoadFloat>(job: &mut PanelJob<'_>, panel: *const u8, input: &[f32], cols: usize) {
+    for tile in job.tiles.clone() {
+        let rows = TILE.min(job.rows - tile * TILE);
+        let x = input[tile * cols * TILE..(tile + 1) * cols * TILE].as_ptr();
+        let mut out = [[0.0; PANEL]; TILE];
+        // SAFETY: `x` has `cols` groups of six, the panel as many inputs, and rows are 1..=6.
+        unsafe {
+            match rows {
+                1 => float_tile::<L, 1>(panel, x, cols, &mut out),
+                2 => float_tile::<L, 2>(panel, x, cols, &mut out),
+                3 => float_tile::<L, 3>(panel, x, cols, &mut out),
+                4 => float_tile::<L, 4>(panel, x, cols, &mut out),
+                5 => float_tile::<L, 5>(panel, x, cols, &mut out),
+                _ => float_tile::<L, 6>(panel, x, cols, &mut out),
+            }
+            job.sink.put(tile * TILE, rows, &mut out);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn float_tile<L: LoadFloat, const ROWS: usize>(
+    panel: *const u8,
+    x: *const f32,
+    cols: usize,
+    out: &mut TileOut,
+) {
+    // SAFETY: all reads stay inside `cols` inputs of panel and activations.
+    unsafe {
+        let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
+        for k in 0..cols {
+            let at = panel.add(k * PANEL * L::BYTES);
+            let weights = [L::load(at), L::load(at.add(16 * L::BYTES))];
+            for row in 0..ROWS {
+                let value = _mm512_set1_ps(*x.add(k * TILE + row));
+                for half in 0..2 {
+                    sums[row][half] = _mm512_fmadd_ps(weights[half], value, sums[row][half]);
+                }
+            }
+        }
+        for row in 0..ROWS {
+            for half in 0..2 {
+                _mm512_storeu_ps(out[row].as_mut_ptr().add(half * 16), sums[row][half]);
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! Plain Rust.
+pub(crate) use super::reference::panel;

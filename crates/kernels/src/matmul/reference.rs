@@ -1,0 +1,90 @@
+//! The specification of every matmul kernel, in plain loops.
+//!
+//! Affine, per record `r` of 32 inputs with activation scale `a`:
+//! ```text
+//! y[n] = unit * sum over r, parts p of  scale[n][r][p] * a[r] * (sum of q[n][k] * x[k])      integers inside
+//!                                     + min[n][r][p]   * a[r] * (sum of x[k])               with mins
+//!                                     - zero * scale[n][r][p] * a[r] * (sum of x[k])        with a fixed zero point
+//! ```
+//! Float: `y[n] = sum over k of w[n][k] * x[k]`, k ascending.
+
+#![allow(unsafe_code, reason = "shares the signature of the ISA kernels")]
+
+use super::{PanelJob, PanelWeights, TileOut};
+use crate::activations::{Part, Record, TILE};
+use crate::packed::{
+    AffineFormat, Bits, FloatFormat, GROUP, PANEL, STEP, read_float, record_min, record_quant, record_scale,
+};
+
+/// One panel for a range of tiles.
+///
+/// # Safety
+/// As [`super::PanelFn`] says; needs no instruction set.
+pub(crate) unsafe fn panel(job: &mut PanelJob<'_>) {
+    for tile in job.tiles.clone() {
+        let rows = TILE.min(job.rows - tile * TILE);
+        let mut out = match job.weights {
+            PanelWeights::Affine { format, unit, input, records } => {
+                affine_tile(job.panel, &input[tile * records..(tile + 1) * records], rows, format, unit)
+            }
+            PanelWeights::Float { format, input, cols } => {
+                float_tile(job.panel, &input[tile * cols * TILE..(tile + 1) * cols * TILE], rows, format)
+            }
+        };
+        // SAFETY: passed on from this function's contract.
+        unsafe { job.sink.put(tile * TILE, rows, &mut out) };
+    }
+}
+
+fn affine_tile(panel: &[u8], input: &[Record], rows: usize, format: AffineFormat, unit: f32) -> TileOut {
+    let mut out = [[0.0; PANEL]; TILE];
+    for (weights, x) in panel.chunks_exact(format.record_bytes()).zip(input) {
+        for (row, values) in out[..rows].iter_mut().enumerate() {
+            for (slot, value) in values.iter_mut().enumerate() {
+                *value += affine_record(weights, x, (row, slot), format);
+            }
+        }
+    }
+    out.iter_mut().flatten().for_each(|value| *value *= unit);
+    out
+}
+
+/// One record's contribution to one output.
+fn affine_record(weights: &[u8], x: &Record, (row, slot): (usize, usize), format: AffineFormat) -> f32 {
+    let (parts, len): (&[Part], usize) =
+        if format.halves { (&[Part::First, Part::Second], GROUP / 2) } else { (&[Part::Whole], GROUP) };
+    let mut sum = 0.0;
+    for (index, &part) in parts.iter().enumerate() {
+        let scale = record_scale(weights, slot, index, format);
+        let mut dot = if format.mins { 0 } else { start(x, part, row, format.bits) };
+        for k in index * len..(index + 1) * len {
+            let quant = record_quant(weights, slot, k, format.bits);
+            dot += i32::from(quant) * i32::from(x.quants[k / STEP][row][k % STEP]);
+        }
+        sum += dot as f32 * x.scale[row] * scale;
+        if format.mins {
+            sum += record_min(weights, slot, index, format) * x.sums[part as usize][row];
+        }
+    }
+    sum
+}
+
+/// Where an integer sum with a fixed zero point starts: minus the zero point times the sum of the inputs.
+fn start(x: &Record, part: Part, row: usize, bits: Bits) -> i32 {
+    match bits {
+        Bits::Four => x.start4[part as usize][row],
+        Bits::Eight => x.start8[part as usize][row],
+    }
+}
+
+fn float_tile(panel: &[u8], input: &[f32], rows: usize, format: FloatFormat) -> TileOut {
+    let mut out = [[0.0; PANEL]; TILE];
+    for (k, x) in input.chunks_exact(TILE).enumerate() {
+        for (row, values) in out[..rows].iter_mut().enumerate() {
+            for (slot, value) in values.iter_mut().enumerate() {
+                *value += read_float(panel, k * PANEL + slot, format) * x[row];
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,170 @@
+//! Cache-line aligned, zeroed memory for weights, KV blocks and scratch.
+//!
+//! Large buffers ask the kernel for huge pages: a decode step streams all weights, and with 4 KiB pages the
+//! hardware prefetcher stops at every page border.
+
+#![allow(unsafe_code, reason = "aligned allocation and plain-data views of it")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of every buffer: one cache line, one 512-bit register.
+pub const ALIGN: usize = 64;
+
+/// From this size on a buffer is aligned to, and asks for, huge pages.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Types whose all-zero bit pattern is a value and that own nothing.
+///
+/// # Safety
+/// Implementors must be valid for every bit pattern and have no padding.
+pub unsafe trait Plain: Copy + Send + Sync + 'static {}
+
+macro_rules! plain {
+    ($($t:ty),*) => {$(
+        // SAFETY: primitive numbers are valid for every bit pattern and have no padding.
+        unsafe impl Plain for $t {}
+    )*};
+}
+plain!(u8, i8, u16, i16, u32, i32, f32, u64, i64);
+
+/// A fixed-size aligned array of plain numbers, zero at first.
+pub struct Buffer<T: Plain> {
+    ptr: NonNull<T>,
+    len: usize,
+    layout: Layout,
+    owns: PhantomData<T>,
+}
+
+// SAFETY: the buffer owns its memory alone, and plain numbers may move and be shared between threads.
+unsafe impl<T: Plain> Send for Buffer<T> {}
+// SAFETY: as above; shared access is read-only through `Deref`.
+unsafe impl<T: Plain> Sync for Buffer<T> {}
+
+impl<T: Plain> Buffer<T> {
+    /// A buffer of `len` zeros. Pages are touched only when used.
+    pub fn zeroed(len: usize) -> Self {
+        let bytes = len.checked_mul(size_of::<T>()).expect("buffer size overflows").max(ALIGN);
+        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
+        let layout = Layout::from_size_align(bytes, align).expect("buffer too large");
+        // SAFETY: the layout has a non-zero size.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let Some(ptr) = NonNull::new(raw.cast::<T>()) else { handle_alloc_error(layout) };
+        if bytes >= HUGE_PAGE {
+            advise_huge_pages(raw, bytes);
+        }
+        Self { ptr, len, layout, owns: PhantomData }
+    }
+
+    /// A pointer that several threads may write through, each to its own part.
+    pub fn shared(&mut self) -> SharedMut<T> {
+        SharedMut { ptr: self.ptr.as_ptr(), len: self.len }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn advise_huge_pages(ptr: *mut u8, bytes: usize) {
+    // SAFETY: the range is exactly the allocation; the advice changes no content, and failure is harmless.
+    unsafe { libc::madvise(ptr.cast(), bytes, libc::MADV_HUGEPAGE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages(_ptr: *mut u8, _bytes: usize) {}
+
+impl<T: Plain> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this very layout.
+        unsafe { dealloc(self.ptr.as_ptr().cast(), self.layout) }
+    }
+}
+
+impl<T: Plain> Deref for Buffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` values were allocated and zeroed, and zero is a value of `T`.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Plain> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Plain> std::fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer<{}>[{}]", std::any::type_name::<T>(), self.len)
+    }
+}
+
+/// A borrowed array whose disjoint parts are written by several threads of one parallel operation.
+#[derive(Clone, Copy)]
+pub struct SharedMut<T: Plain> {
+    ptr: *mut T,
+    len: usize,
+}
+
+// SAFETY: `slice` is the only access, and its contract makes parts disjoint.
+unsafe impl<T: Plain> Send for SharedMut<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain> Sync for SharedMut<T> {}
+
+impl<T: Plain> SharedMut<T> {
+    /// Borrows a slice for the length of one parallel operation.
+    pub fn of(slice: &mut [T]) -> Self {
+        Self { ptr: slice.as_mut_ptr(), len: slice.len() }
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The part `start..start + len`.
+    ///
+    /// # Safety
+    /// - The borrow this was made from must still be alive.
+    /// - No other thread may touch the same part during the returned borrow.
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "disjoint parts are handed out by contract")]
+    pub unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
+        assert!(start <= self.len && len <= self.len - start, "part outside the array");
+        // SAFETY: in bounds by the assertion; alive and exclusive by the caller's contract.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.add(start), len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_zeroed_aligned_and_writable() {
+        for len in [0, 1, 17, HUGE_PAGE] {
+            let mut buffer = Buffer::<f32>::zeroed(len);
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_ptr().align_offset(ALIGN), 0);
+            assert!(buffer.iter().all(|&x| x == 0.0));
+            buffer.fill(2.0);
+            assert!(buffer.iter().all(|&x| x == 2.0));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the array")]
+    fn a_shared_part_outside_the_array_is_refused() {
+        let mut data = [0u8; 8];
+        let shared = SharedMut::of(&mut data);
+        // SAFETY: `data` is alive and this is its only user; the call panics before any access.
+        let _ = unsafe { shared.slice(4, 5) };
+    }
+}

@@ -1,0 +1,242 @@
+//! The compute pool: a fixed team of threads that runs one parallel operation after another.
+//!
+//! A decode step has hundreds of operations of a few microseconds, so a worker that finds nothing to do spins
+//! for a while before it parks; the caller is itself a worker. Nothing is allocated and nothing is queued: one
+//! operation at a time, finished when [`Pool::run`] returns. The pool must never run client code.
+
+#![allow(unsafe_code, reason = "lends a borrowed closure to threads that are joined before it ends")]
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, Thread};
+
+/// Spins before a worker gives its core back: about 100 microseconds, longer than the gap between two
+/// operations of a step and far shorter than the gap between two requests.
+const SPINS_BEFORE_PARK: usize = 4_000;
+
+/// Spins before the waiting caller lets other processes run, in case a worker lost its core.
+const SPINS_BEFORE_YIELD: usize = 20_000;
+
+/// One operation: called once per worker with the worker's index.
+type Job = *const (dyn Fn(usize) + Sync);
+
+struct Shared {
+    /// Counts operations; a change is the call to work.
+    epoch: AtomicUsize,
+    /// Workers that have not finished the current operation.
+    busy: AtomicUsize,
+    /// Written by the caller before `epoch` changes, read by workers after.
+    job: Mutex<Option<SendJob>>,
+    stop: AtomicBool,
+    parked: Vec<AtomicBool>,
+    /// First panic of a worker in the current operation.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+#[derive(Clone, Copy)]
+struct SendJob(Job);
+// SAFETY: the closure behind the pointer is `Sync`, and `run` outlives its use.
+unsafe impl Send for SendJob {}
+
+/// A team of compute threads.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    handles: Vec<Thread>,
+}
+
+impl Pool {
+    /// A pool of `threads` workers, the caller included.
+    pub fn new(threads: usize) -> Self {
+        let others = threads.max(1) - 1;
+        let shared = Arc::new(Shared {
+            epoch: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            job: Mutex::new(None),
+            stop: AtomicBool::new(false),
+            parked: (0..others).map(|_| AtomicBool::new(false)).collect(),
+            panic: Mutex::new(None),
+        });
+        let workers: Vec<_> = (0..others).map(|index| spawn_worker(index, Arc::clone(&shared))).collect();
+        let handles = workers.iter().map(|worker| worker.thread().clone()).collect();
+        Self { shared, workers, handles }
+    }
+
+    /// One thread per core this process may use.
+    pub fn with_all_cores() -> Self {
+        Self::new(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// How many workers there are, the caller included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `job` once on every worker and returns when all are done. `&mut self` because operations do not
+    /// nest and do not overlap.
+    pub fn run(&mut self, job: &(dyn Fn(usize) + Sync)) {
+        if self.workers.is_empty() {
+            return job(0);
+        }
+        self.start(job);
+        let mine = catch_unwind(AssertUnwindSafe(|| job(0)));
+        self.wait();
+        if let Err(panic) = mine {
+            resume_unwind(panic);
+        }
+        let theirs = self.shared.panic.lock().expect("panic slot").take();
+        if let Some(panic) = theirs {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Calls `job` with ranges that together cover `0..items`, in pieces of about `grain`, each piece on
+    /// whichever worker is free.
+    pub fn for_each(&mut self, items: usize, grain: usize, job: &(dyn Fn(std::ops::Range<usize>) + Sync)) {
+        let grain = grain.max(1);
+        if items <= grain || self.workers.is_empty() {
+            return job(0..items);
+        }
+        let next = AtomicUsize::new(0);
+        self.run(&|_| {
+            loop {
+                let start = next.fetch_add(grain, Ordering::Relaxed);
+                if start >= items {
+                    break;
+                }
+                job(start..(start + grain).min(items));
+            }
+        });
+    }
+
+    fn start(&mut self, job: &(dyn Fn(usize) + Sync)) {
+        let job: *const (dyn Fn(usize) + Sync + '_) = job;
+        // SAFETY: only the lifetime is erased; `wait` returns after the last worker dropped its use of it.
+        let job = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Job>(job) };
+        *self.shared.job.lock().expect("job slot") = Some(SendJob(job));
+        self.shared.busy.store(self.workers.len(), Ordering::Relaxed);
+        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        for (parked, handle) in self.shared.parked.iter().zip(&self.handles) {
+            if parked.load(Ordering::SeqCst) {
+                handle.unpark();
+            }
+        }
+    }
+
+    fn wait(&self) {
+        let mut spins = 0;
+        while self.shared.busy.load(Ordering::Acquire) != 0 {
+            spins += 1;
+            if spins < SPINS_BEFORE_YIELD {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            let _ = worker.join();
+        }
+    }
+}
+
+fn spawn_worker(index: usize, shared: Arc<Shared>) -> JoinHandle<()> {
+    std::thread::Builder::new()
+        .name(format!("compute-{}", index + 1))
+        .spawn(move || work(index, &shared))
+        .expect("the system refuses another thread; lower --threads")
+}
+
+fn work(index: usize, shared: &Shared) {
+    let mut seen = 0;
+    loop {
+        seen = wait_for_job(index, shared, seen);
+        if shared.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let job = shared.job.lock().expect("job slot").expect("a job before its epoch");
+        // SAFETY: `run` keeps the closure alive until `busy` reaches zero, which happens after this call.
+        let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*job.0)(index + 1) }));
+        if let Err(panic) = result {
+            *shared.panic.lock().expect("panic slot") = Some(panic);
+        }
+        shared.busy.fetch_sub(1, Ordering::Release);
+    }
+}
+
+fn wait_for_job(index: usize, shared: &Shared, seen: usize) -> usize {
+    for _ in 0..SPINS_BEFORE_PARK {
+        let epoch = shared.epoch.load(Ordering::Acquire);
+        if epoch != seen {
+            return epoch;
+        }
+        std::hint::spin_loop();
+    }
+    shared.parked[index].store(true, Ordering::SeqCst);
+    loop {
+        let epoch = shared.epoch.load(Ordering::SeqCst);
+        if epoch != seen {
+            shared.parked[index].store(false, Ordering::SeqCst);
+            return epoch;
+        }
+        std::thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn every_item_is_visited_exactly_once() {
+        for threads in [1, 2, 3, 7] {
+            let mut pool = Pool::new(threads);
+            for items in [0, 1, 5, 1000] {
+                let visits: Vec<AtomicU32> = (0..items).map(|_| AtomicU32::new(0)).collect();
+                pool.for_each(items, 3, &|range| {
+                    for i in range {
+                        visits[i].fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                assert!(visits.iter().all(|v| v.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_parked_worker_wakes_for_the_next_operation() {
+        let mut pool = Pool::new(2);
+        let calls = AtomicU32::new(0);
+        for _ in 0..3 {
+            while !pool.shared.parked[0].load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            pool.run(&|_| {
+                calls.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(calls.load(Ordering::Relaxed), 6);
+    }
+
+    #[test]
+    fn a_panic_in_a_worker_reaches_the_caller_and_the_pool_lives_on() {
+        let mut pool = Pool::new(2);
+        let caught = catch_unwind(AssertUnwindSafe(|| pool.run(&|worker| assert!(worker == 0, "worker fell"))));
+        assert!(caught.is_err());
+        let calls = AtomicU32::new(0);
+        pool.run(&|_| {
+            calls.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+    }
+}
