@@ -55,6 +55,26 @@ pub enum SpecError {
         /// What was given.
         text: String,
     },
+    /// A factor that does not reach the window asked for.
+    #[error(
+        "--rope-scaling reaches {reach} tokens with that factor, --context asks for {asked}; give a factor of {needed}, or leave it out"
+    )]
+    FactorTooSmall {
+        /// The window asked for.
+        asked: usize,
+        /// The window the factor gives.
+        reach: usize,
+        /// The smallest whole factor that would do.
+        needed: usize,
+    },
+    /// A `--rope-scaling` on a model whose file carries searched or precomputed divisors.
+    #[error(
+        "this model carries its own rope scaling as a table, which --rope-scaling cannot replace; leave it out and ask for at most --context {trained}"
+    )]
+    ScalingFixed {
+        /// The longest window the table serves.
+        trained: usize,
+    },
     /// A `--rope-scaling` on a model whose layers have no rotary embedding to scale.
     #[error("this model has no rotary embedding, so --rope-scaling does nothing; leave it out")]
     NothingToScale,
