@@ -26,6 +26,8 @@ mod packed;
 mod tensor;
 
 pub use checkpoint::{Checkpoint, Config};
-pub use error::{GgufError, IndexError, MlxError, SafetensorsError, WeightsError};
+pub use error::WeightsError;
 pub use form::{AffineForm, AffineRow, Bits, FloatType, Form, Group, Zero};
+pub use gguf::GgufError;
+pub use huggingface::{IndexError, MlxError, SafetensorsError};
 pub use tensor::Tensor;

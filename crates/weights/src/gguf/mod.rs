@@ -7,16 +7,18 @@
 //! padding to general.alignment
 //! data
 //! ```
-//! Relies on [`Mapping`] for the bytes. Must never believe a count, length or offset before comparing it with the file.
+//! Relies on the mapped file for the bytes. Must never believe a count, length or offset before comparing it with the file.
 
 mod cursor;
+mod error;
 mod metadata;
 mod tensor_type;
 
+pub use error::GgufError;
 pub use metadata::{Kind, Metadata, Numbers, Strings};
 
+use crate::Tensor;
 use crate::mapping::{Mapping, Region};
-use crate::{GgufError, Tensor};
 use cursor::Cursor;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -6,13 +6,16 @@
 //! Relies on [`header`] for one file and on [`mlx`] for quantised matrices. Must never open a file outside the folder
 //! because an index says so.
 
+mod error;
 mod header;
 mod index;
 mod mlx;
 
+pub use error::{IndexError, MlxError, SafetensorsError};
+
 use crate::mapping::Mapping;
 use crate::tensor::Storage;
-use crate::{SafetensorsError, Tensor, WeightsError};
+use crate::{Tensor, WeightsError};
 use header::{Dtype, RawTensor};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
