@@ -262,7 +262,8 @@ fn gemma_2_2b_caps_scores_and_logits_and_slides_on_every_other_layer() {
 fn gemma_2_27b_scales_scores_by_its_own_number() {
     let mut config = gemma_2_2b();
     config["query_pre_attn_scalar"] = json!(144);
-    assert_eq!(spec(&config).attention.scale, 1.0 / 12.0);
+    let spec = spec(&config);
+    assert_eq!((spec.attention.scale, spec.head_dim), (1.0 / 12.0, 256));
 }
 
 fn gemma_3_1b() -> Value {
@@ -280,7 +281,7 @@ fn gemma_3_1b_has_five_sliding_layers_with_a_rope_of_their_own_to_a_full_one() {
     assert_eq!(shape(&spec), [262_144, 1152, 4, 1, 256, 26, 32768]);
     assert_eq!((spec.attention.softcap, spec.logit_softcap), (None, None));
     assert_eq!(spec.attention.qk_norm, Some(QkNorm::PerHead));
-    assert_eq!([spec.ropes[0].theta, spec.ropes[1].theta], [1e6, 1e4]);
+    assert_eq!((spec.ropes[0].theta, spec.ropes[1].theta), (1e6, 1e4));
     for (index, layer) in spec.layers.iter().enumerate() {
         let full = index % 6 == 5;
         assert_eq!(layer.window, (!full).then_some(512), "layer {index}");

@@ -62,6 +62,6 @@ fn the_attention_factor_is_in_the_cosines_and_sines() {
     let table = table(case).expect("a valid configuration");
     let (mut cos, mut sin) = (vec![0.0; table.pairs()], vec![0.0; table.pairs()]);
     table.fill(0, &mut cos, &mut sin);
-    assert!(cos.iter().all(|cos| *cos == table.attention_factor() as f32), "{cos:?}");
-    assert!(sin.iter().all(|sin| *sin == 0.0), "{sin:?}");
+    assert_eq!(cos, vec![table.attention_factor() as f32; table.pairs()]);
+    assert_eq!(sin, vec![0.0; table.pairs()]);
 }

@@ -158,7 +158,8 @@ fn a_gemma2_file_stores_whole_norm_weights_and_its_caps() {
     assert_eq!((small.attention.scale, small.activation), (0.125, Activation::GeluTanh));
     let largest = json!({"block_count": 46, "embedding_length": 4608, "attention.head_count": 32,
         "attention.head_count_kv": 16, "attention.key_length": 128, "attention.value_length": 128});
-    assert_eq!(spec("gemma2", &largest, &embedding()).attention.scale, 1.0 / 12.0);
+    let largest = spec("gemma2", &largest, &embedding());
+    assert_eq!((largest.attention.scale, largest.head_dim), (1.0 / 12.0, 128));
 }
 
 #[test]
