@@ -7,18 +7,24 @@
 //! # Layout
 //! - [`isa`], [`pool`], [`compute`], [`memory`]: the machine.
 //! - [`packed`], [`activations`]: operands in the forms the kernels read.
+//! - [`prepare`], [`route`]: from rows of floats into those forms, norms and rotary embedding on the way.
+//! - [`kv`]: how keys and values lie in a block; [`attention`]: the walk over them.
 //! - [`matmul`]: products; `reference.rs` is the specification, one file per instruction set.
 //! - [`elementwise`]: norms, activations, softmax.
 
 pub mod activations;
+pub mod attention;
 pub mod compute;
 pub mod elementwise;
 pub mod isa;
+pub mod kv;
+pub mod limits;
 pub mod matmul;
 pub mod memory;
 pub mod packed;
 pub mod pool;
 pub mod prepare;
+pub mod route;
 mod vectorise;
 
 pub use compute::Compute;

@@ -129,6 +129,13 @@ impl<T: Plain> SharedMut<T> {
         self.len == 0
     }
 
+    /// The address of the value at `index`; what is done with it is the caller's proof.
+    #[inline]
+    pub fn at(&self, index: usize) -> *mut T {
+        assert!(index < self.len, "index outside the array");
+        self.ptr.wrapping_add(index)
+    }
+
     /// The part `start..start + len`.
     ///
     /// # Safety

@@ -1,0 +1,246 @@
+//! Causal attention of ragged chunks over paged keys and values, without ever forming the score matrix.
+//!
+//! Work is cut into items of one KV head and a tile of query positions. A query row walks the keys in tiles of 64 at
+//! fixed positions, keeping a running maximum, sum and weighted value; rows never look at each other, so a
+//! row's bits are the same alone, batched, chunked or resumed. Integer formats compute both products in
+//! integers: scores `q . k` exactly, and `p . v` with the probabilities of a tile rounded to 13 bits.
+
+#![allow(unsafe_code, reason = "reads KV blocks through their addresses; items write disjoint outputs")]
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod float;
+mod flash;
+mod plain;
+pub mod reference;
+
+use crate::compute::Compute;
+use crate::isa::{Isa, Level};
+use crate::kv::{BLOCK, KvFormat, KvLayout};
+use crate::memory::{Buffer, SharedMut};
+
+/// Keys of a tile: two blocks.
+pub(crate) const KEYS: usize = 2 * BLOCK;
+/// Query rows a kernel handles together.
+pub(crate) const ROWS: usize = 6;
+/// Query rows of an item, about: enough to read a key tile from L1 many times.
+const ITEM_ROWS: usize = 48;
+
+/// What is the same for every row of a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionParams {
+    /// Query heads; a multiple of the layout's KV heads.
+    pub heads: usize,
+    /// Factor of `q . k`.
+    pub scale: f32,
+    /// `cap * tanh(score / cap)`, if there.
+    pub softcap: Option<f32>,
+    /// Only the latest so many keys are seen, the query's own included.
+    pub window: Option<usize>,
+}
+
+/// Consecutive positions of one sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// Row of its first token in queries and output.
+    pub first_row: usize,
+    /// Position of its first token.
+    pub start: usize,
+    /// How many tokens.
+    pub len: usize,
+    /// Its block table from position 0 on.
+    pub blocks: &'a [u32],
+}
+
+/// Queries on their way into attention.
+#[derive(Debug)]
+pub struct Queries {
+    /// `[row][head][dim]`, for integer formats.
+    pub(crate) quants: Buffer<i16>,
+    /// `[row][head]`.
+    pub(crate) scales: Buffer<f32>,
+    /// `[row][head][dim]`, for the float format.
+    pub(crate) floats: Buffer<f32>,
+}
+
+impl Queries {
+    /// Room for `rows` tokens of `heads` queries.
+    pub fn with_capacity(rows: usize, heads: usize, layout: KvLayout) -> Self {
+        let values = rows * heads * layout.head_dim;
+        let float = layout.format == KvFormat::F32;
+        Self {
+            quants: Buffer::zeroed(if float { 0 } else { values }),
+            scales: Buffer::zeroed(if float { 0 } else { rows * heads }),
+            floats: Buffer::zeroed(if float { values } else { 0 }),
+        }
+    }
+}
+
+/// Everything one layer's attention reads.
+#[derive(Clone, Copy)]
+pub struct Attention<'a> {
+    /// Shape of the blocks.
+    pub layout: KvLayout,
+    /// Constants of the layer.
+    pub params: AttentionParams,
+    /// The layer's blocks.
+    pub kv: &'a [u8],
+    /// The chunks.
+    pub spans: &'a [Span<'a>],
+    /// Their queries.
+    pub queries: &'a Queries,
+}
+
+/// One item: a KV head and a tile of a span's positions.
+#[derive(Clone, Copy)]
+pub(crate) struct Item<'a> {
+    pub attention: &'a Attention<'a>,
+    pub span: &'a Span<'a>,
+    pub kv_head: usize,
+    /// Query heads of this item, relative to the KV head's first.
+    pub head_first: usize,
+    pub head_count: usize,
+    /// Positions of this item, relative to the span's start.
+    pub first: usize,
+    pub count: usize,
+    pub out: SharedMut<f32>,
+}
+
+impl Item<'_> {
+    /// Query heads that share a KV head.
+    pub(crate) fn group(&self) -> usize {
+        self.attention.params.heads / self.attention.layout.kv_heads
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.count * self.head_count
+    }
+
+    /// Position of an item row.
+    pub(crate) fn position(&self, row: usize) -> usize {
+        self.span.start + self.first + row / self.head_count
+    }
+
+    /// Index of an item row among all (token, head) pairs.
+    pub(crate) fn query_index(&self, row: usize) -> usize {
+        let token = self.span.first_row + self.first + row / self.head_count;
+        token * self.attention.params.heads
+            + self.kv_head * self.group()
+            + self.head_first
+            + row % self.head_count
+    }
+
+    /// First key position that the earliest row of the item sees.
+    pub(crate) fn first_key(&self) -> usize {
+        self.window_start(self.span.start + self.first)
+    }
+
+    /// First key position a query at `position` sees.
+    pub(crate) fn window_start(&self, position: usize) -> usize {
+        self.attention.params.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// One past the last key position that the latest row sees.
+    pub(crate) fn end_key(&self) -> usize {
+        self.span.start + self.first + self.count
+    }
+
+    /// The region of this head in the block that holds key position `block * 32`; the last known block where
+    /// the table ends (those keys are masked).
+    pub(crate) fn region(&self, block: usize) -> *const u8 {
+        let layout = self.attention.layout;
+        let table = self.span.blocks;
+        let id = table[block.min(table.len() - 1)] as usize;
+        let at = id * layout.block_bytes() + self.kv_head * layout.region_bytes();
+        self.attention.kv[at..at + layout.region_bytes()].as_ptr()
+    }
+
+    /// Where an item row's result goes.
+    pub(crate) fn output(&self, row: usize) -> &mut [f32] {
+        let dim = self.attention.layout.head_dim;
+        // SAFETY: items cover disjoint (token, head) pairs and the output outlives the operation.
+        unsafe { self.out.slice(self.query_index(row) * dim, dim) }
+    }
+}
+
+/// Worker scratch that attention of this shape needs.
+pub fn scratch_bytes(layout: KvLayout, heads: usize) -> usize {
+    let group = heads / layout.kv_heads;
+    let rows = (ITEM_ROWS + group).next_multiple_of(ROWS);
+    rows * (layout.padded_dim() * 4 + layout.head_dim.next_multiple_of(2) * 2 + 16) + 4096
+}
+
+/// Computes `out[row][head][dim]` for all rows of all spans.
+pub fn attend(compute: &mut Compute, attention: &Attention<'_>, out: &mut [f32]) {
+    let isa = compute.isa();
+    let plan = Plan::new(attention, compute.threads());
+    let out = SharedMut::of(out);
+    compute.for_each(plan.items, 1, &|items, scratch| {
+        for index in items {
+            run_item(isa, &plan.item(attention, index, out), scratch);
+        }
+    });
+}
+
+fn run_item(isa: Isa, item: &Item<'_>, scratch: &mut [u8]) {
+    let format = item.attention.layout.format;
+    if format == KvFormat::F32 {
+        return float::attend(isa, item);
+    }
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level proves the instruction set.
+        Level::Avx512Vnni => unsafe { avx512::attend(item, scratch) },
+        _ => plain::attend(isa, item, scratch),
+    }
+}
+
+/// How a batch's attention is cut into items; later positions, which see more keys, come first.
+struct Plan {
+    items: usize,
+    /// Positions of an item.
+    tile: usize,
+    /// Query heads of an item.
+    heads: usize,
+}
+
+impl Plan {
+    fn new(attention: &Attention<'_>, threads: usize) -> Self {
+        let group = attention.params.heads / attention.layout.kv_heads;
+        let tile = (ITEM_ROWS / group).max(1);
+        let count = |heads: usize| {
+            let tiles: usize = attention.spans.iter().map(|span| span.len.div_ceil(tile)).sum();
+            tiles * attention.layout.kv_heads * group.div_ceil(heads)
+        };
+        // With few sequences there are too few KV heads to go round: split their query heads as well.
+        let heads = if count(group) < 4 * threads { 1 } else { group };
+        Self { items: count(heads), tile, heads }
+    }
+
+    fn item<'a>(&self, attention: &'a Attention<'a>, index: usize, out: SharedMut<f32>) -> Item<'a> {
+        let group = attention.params.heads / attention.layout.kv_heads;
+        let head_parts = group.div_ceil(self.heads);
+        let parts = attention.layout.kv_heads * head_parts;
+        let (mut tile, part) = (index / parts, index % parts);
+        for span in attention.spans {
+            let tiles = span.len.div_ceil(self.tile);
+            if tile >= tiles {
+                tile -= tiles;
+                continue;
+            }
+            let first = (tiles - 1 - tile) * self.tile;
+            let head_first = part % head_parts * self.heads;
+            return Item {
+                attention,
+                span,
+                kv_head: part / head_parts,
+                head_first,
+                head_count: self.heads.min(group - head_first),
+                first,
+                count: self.tile.min(span.len - first),
+                out,
+            };
+        }
+        unreachable!("item index beyond the plan")
+    }
+}

@@ -1,0 +1,190 @@
+//! From a row of projections to attention: norms and rotary embedding on queries and keys, then queries into
+//! their quantised form and keys and values into their KV blocks.
+
+#![allow(unsafe_code, reason = "rows write disjoint queries and disjoint slots of KV blocks")]
+
+use crate::attention::Queries;
+use crate::compute::Compute;
+use crate::elementwise::{Norm, rms_norm_in_place};
+use crate::kv::{BLOCK, KvFormat, KvLayout, quantise_query};
+use crate::memory::SharedMut;
+use crate::vectorise::vectorised;
+
+/// Which values of a head turn together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// Value `i` with value `i + pairs`.
+    Half,
+    /// Value `2i` with value `2i + 1`.
+    Interleaved,
+}
+
+/// A rotary embedding's angles for the rows of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation<'a> {
+    /// `[row][pairs]`.
+    pub cos: &'a [f32],
+    /// `[row][pairs]`.
+    pub sin: &'a [f32],
+    /// Pairs that turn; the rest of a head stays.
+    pub pairs: usize,
+    /// Which values form a pair.
+    pub pairing: Pairing,
+}
+
+/// A norm on queries or keys: of each head by itself where the weight is one head long, else of all heads.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadNorms<'a> {
+    /// Weight for queries.
+    pub query: &'a [f32],
+    /// Weight for keys.
+    pub key: &'a [f32],
+    /// Its constants.
+    pub norm: Norm,
+}
+
+/// Where a row's keys and values go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvSlot {
+    /// Block in the pool.
+    pub block: u32,
+    /// Token in the block.
+    pub slot: u32,
+}
+
+/// What to route.
+pub struct Route<'a> {
+    /// `[row][queries | keys | values]`.
+    pub projections: &'a mut [f32],
+    /// Query heads.
+    pub heads: usize,
+    /// Norms before the rotation, if there.
+    pub norms: Option<HeadNorms<'a>>,
+    /// The rotation, if there.
+    pub rotation: Option<Rotation<'a>>,
+    /// One per row.
+    pub slots: &'a [KvSlot],
+    /// Shape of the blocks.
+    pub layout: KvLayout,
+}
+
+/// Routes all rows.
+pub fn route(compute: &mut Compute, what: Route<'_>, queries: &mut Queries, kv: &mut [u8]) {
+    let isa = compute.isa();
+    let rows = what.slots.len();
+    let width = (what.heads + 2 * what.layout.kv_heads) * what.layout.head_dim;
+    let row_data = SharedMut::of(&mut what.projections[..rows * width]);
+    let frame = Frame {
+        heads: what.heads,
+        norms: what.norms,
+        rotation: what.rotation,
+        layout: what.layout,
+        quants: queries.quants.shared(),
+        scales: queries.scales.shared(),
+        floats: queries.floats.shared(),
+        kv: SharedMut::of(kv),
+    };
+    let slots = what.slots;
+    compute.for_each(rows, GRAIN, &|rows, _| {
+        vectorised(isa, || {
+            for row in rows {
+                // SAFETY: each row is visited once.
+                let values = unsafe { row_data.slice(row * width, width) };
+                frame.route_row(row, values, slots[row]);
+            }
+        });
+    });
+}
+
+/// Rows handed to a worker at once: a few microseconds of work.
+const GRAIN: usize = 4;
+
+#[derive(Clone, Copy)]
+struct Frame<'a> {
+    heads: usize,
+    norms: Option<HeadNorms<'a>>,
+    rotation: Option<Rotation<'a>>,
+    layout: KvLayout,
+    quants: SharedMut<i16>,
+    scales: SharedMut<f32>,
+    floats: SharedMut<f32>,
+    kv: SharedMut<u8>,
+}
+
+impl Frame<'_> {
+    #[inline(always)]
+    fn route_row(&self, row: usize, values: &mut [f32], slot: KvSlot) {
+        let dim = self.layout.head_dim;
+        let (q, rest) = values.split_at_mut(self.heads * dim);
+        let (k, v) = rest.split_at_mut(self.layout.kv_heads * dim);
+        if let Some(norms) = self.norms {
+            normalise(q, norms.query, norms.norm, dim);
+            normalise(k, norms.key, norms.norm, dim);
+        }
+        if let Some(rotation) = self.rotation {
+            let angles = row * rotation.pairs..(row + 1) * rotation.pairs;
+            let (cos, sin) = (&rotation.cos[angles.clone()], &rotation.sin[angles]);
+            for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
+                rotate(head, cos, sin, rotation.pairing);
+            }
+        }
+        self.put_queries(row, q);
+        self.put_keys_and_values(k, v, slot);
+    }
+
+    #[inline(always)]
+    fn put_queries(&self, row: usize, q: &[f32]) {
+        let dim = self.layout.head_dim;
+        let first = row * self.heads;
+        if self.layout.format == KvFormat::F32 {
+            // SAFETY: each row is visited once.
+            unsafe { self.floats.slice(first * dim, q.len()) }.copy_from_slice(q);
+            return;
+        }
+        // SAFETY: each row is visited once.
+        let (quants, scales) =
+            unsafe { (self.quants.slice(first * dim, q.len()), self.scales.slice(first, self.heads)) };
+        for ((head, out), scale) in q.chunks_exact(dim).zip(quants.chunks_exact_mut(dim)).zip(scales) {
+            *scale = quantise_query(head, out);
+        }
+    }
+
+    #[inline(always)]
+    fn put_keys_and_values(&self, k: &[f32], v: &[f32], slot: KvSlot) {
+        let (dim, region) = (self.layout.head_dim, self.layout.region_bytes());
+        let block = slot.block as usize * self.layout.block_bytes();
+        assert!(block + self.layout.block_bytes() <= self.kv.len() && (slot.slot as usize) < BLOCK);
+        for (head, (key, value)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
+            // SAFETY: in bounds by the assertion; each (block, slot) belongs to one row, and other rows of the
+            // block write other slots, that is other bytes.
+            unsafe { self.layout.store(self.kv.at(block + head * region), slot.slot as usize, key, value) };
+        }
+    }
+}
+
+#[inline(always)]
+fn normalise(values: &mut [f32], weight: &[f32], norm: Norm, dim: usize) {
+    let span = if weight.len() == dim { dim } else { values.len() };
+    for part in values.chunks_exact_mut(span) {
+        rms_norm_in_place(part, weight, norm);
+    }
+}
+
+#[inline(always)]
+fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], pairing: Pairing) {
+    let pairs = cos.len();
+    match pairing {
+        Pairing::Half => {
+            let (a, rest) = head.split_at_mut(pairs);
+            let b = &mut rest[..pairs];
+            for i in 0..pairs {
+                (a[i], b[i]) = (a[i] * cos[i] - b[i] * sin[i], b[i] * cos[i] + a[i] * sin[i]);
+            }
+        }
+        Pairing::Interleaved => {
+            for (pair, (cos, sin)) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos.iter().zip(sin)) {
+                *pair = [pair[0] * cos - pair[1] * sin, pair[1] * cos + pair[0] * sin];
+            }
+        }
+    }
+}
