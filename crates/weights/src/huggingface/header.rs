@@ -107,7 +107,8 @@ fn place(
         return Err(SafetensorsError::Size { name, given, wanted });
     }
     let range = data_start + start as usize..data_start + end as usize;
-    let data = Region::new(mapping, range).ok_or(SafetensorsError::Size { name, given, wanted: given })?;
+    let len = (mapping.bytes().len() - data_start) as u64;
+    let data = Region::new(mapping, range).ok_or(SafetensorsError::OutOfFile { name, start, end, len })?;
     Ok(RawTensor { dtype, shape, data })
 }
 
