@@ -1,1 +1,35 @@
-//! Text in and out: tokenizers, incremental detokenisation, chat templates
+//! Text in and out: tokenizers, incremental detokenisation, chat templates.
+//!
+//! ```text
+//! messages ─ ChatTemplate::render ─> prompt ─ Tokenizer::encode ─> ids ... ids ─ Detokenizer::push ─> text
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `tokenizer` | the public [`Tokenizer`]: its parts and the order in which they work |
+//! | `source` | builds the parts from GGUF metadata or from a folder with tokenizer.json |
+//! | `added`, `normalizer`, `pretokenizer`, `model` | the steps from text to ids |
+//! | `vocabulary`, `spelling`, `detokenizer` | the token table, and from ids to text |
+//! | `pattern` | regular expressions in linear time |
+//! | `chat` | the public [`ChatTemplate`] |
+//!
+//! It relies on `ropeway-weights` for the files. Files are hostile until proven otherwise: whatever they say, loading
+//! and using them ends in a result or a [`TextError`] in bounded time and memory.
+
+mod added;
+mod chat;
+mod detokenizer;
+mod error;
+mod model;
+mod normalizer;
+mod pattern;
+mod pretokenizer;
+mod source;
+mod spelling;
+mod tokenizer;
+mod vocabulary;
+
+pub use chat::{ChatRequest, ChatTemplate, TemplateTokens};
+pub use detokenizer::Detokenizer;
+pub use error::TextError;
+pub use tokenizer::{Around, InText, Special, SpecialTokens, Tokenizer};

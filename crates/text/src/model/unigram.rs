@@ -1,0 +1,134 @@
+//! Unigram, as in SentencePiece: of all ways to cut the text into tokens, the one with the highest sum of scores.
+//!
+//! ```text
+//! best[i]   the best cut of text[..i]: its score, its last token and where that begins
+//! ```
+//!
+//! Tokens that begin at a place are found by narrowing a range of the sorted vocabulary byte by byte, so that the
+//! search ends as soon as no token goes on.
+
+use super::Missing;
+use crate::vocabulary::{Kind, Vocabulary};
+
+/// A unigram model.
+pub(crate) struct Unigram {
+    /// Log probabilities by id.
+    scores: Vec<f32>,
+    /// Ids of all text tokens, sorted by text.
+    sorted: Vec<u32>,
+    missing: Missing,
+    /// What a character without a token costs: worse than every token.
+    missing_score: f64,
+}
+
+/// How much worse than the worst token a missing character is.
+const MISSING_PENALTY: f64 = 10.0;
+
+/// The best way to reach a place in the text.
+#[derive(Clone, Copy)]
+struct Cut {
+    score: f64,
+    start: usize,
+    /// `None` for a missing character.
+    id: Option<u32>,
+}
+
+impl Unigram {
+    pub(crate) fn new(vocabulary: &Vocabulary, scores: Vec<f32>, missing: Missing) -> Self {
+        let text_token = |(id, text, kind): (u32, &str, Kind)| {
+            (matches!(kind, Kind::Normal | Kind::UserDefined) && !text.is_empty()).then_some(id)
+        };
+        let mut sorted: Vec<u32> = vocabulary.iter().filter_map(text_token).collect();
+        sorted.sort_by_key(|&id| vocabulary.text(id));
+        let worst = scores.iter().copied().filter(|score| score.is_finite()).fold(0.0, f32::min);
+        Self { missing_score: f64::from(worst) - MISSING_PENALTY, scores, sorted, missing }
+    }
+
+    pub(crate) fn tokenize(&self, vocabulary: &Vocabulary, piece: &str, ids: &mut Vec<u32>) {
+        let cuts = self.best_cuts(vocabulary, piece);
+        let mut path = Vec::new();
+        let mut end = piece.len();
+        while end > 0 {
+            path.push((cuts[end].id, cuts[end].start..end));
+            end = cuts[end].start;
+        }
+        let mut repeated = false;
+        for (id, range) in path.into_iter().rev() {
+            match id {
+                Some(id) => ids.push(id),
+                None => self.missing.write(&piece[range], repeated, ids),
+            }
+            repeated = id.is_none();
+        }
+    }
+
+    fn best_cuts(&self, vocabulary: &Vocabulary, piece: &str) -> Vec<Cut> {
+        let mut cuts = vec![Cut { score: f64::NEG_INFINITY, start: 0, id: None }; piece.len() + 1];
+        cuts[0].score = 0.0;
+        for (start, character) in piece.char_indices() {
+            let after = start + character.len_utf8();
+            let so_far = cuts[start].score;
+            let mut covered = false;
+            self.each_token(vocabulary, &piece.as_bytes()[start..], |id, length| {
+                covered |= start + length == after;
+                let score = so_far + f64::from(self.scores.get(id as usize).copied().unwrap_or(0.0));
+                improve(&mut cuts[start + length], Cut { score, start, id: Some(id) });
+            });
+            if !covered {
+                improve(&mut cuts[after], Cut { score: so_far + self.missing_score, start, id: None });
+            }
+        }
+        cuts
+    }
+
+    /// Calls `found` with every token that begins `text`, and its length, shortest first.
+    fn each_token(&self, vocabulary: &Vocabulary, text: &[u8], mut found: impl FnMut(u32, usize)) {
+        let bytes = |id: u32| vocabulary.text(id).unwrap_or_default().as_bytes();
+        let mut range = self.sorted.as_slice();
+        for (depth, &byte) in text.iter().enumerate() {
+            let from = range.partition_point(|&id| bytes(id).get(depth) < Some(&byte));
+            let to = range.partition_point(|&id| bytes(id).get(depth) <= Some(&byte));
+            range = &range[from..to];
+            let Some(&first) = range.first() else { return };
+            if bytes(first).len() == depth + 1 {
+                found(first, depth + 1);
+            }
+        }
+    }
+}
+
+fn improve(cut: &mut Cut, candidate: Cut) {
+    if candidate.score > cut.score {
+        *cut = candidate;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(tokens: &[(&str, f32)], missing: Missing) -> (Vocabulary, Unigram) {
+        let vocabulary = Vocabulary::new(tokens.iter().map(|&(text, _)| (text, Kind::Normal))).unwrap();
+        let unigram = Unigram::new(&vocabulary, tokens.iter().map(|&(_, score)| score).collect(), missing);
+        (vocabulary, unigram)
+    }
+
+    fn ids((vocabulary, unigram): &(Vocabulary, Unigram), piece: &str) -> Vec<u32> {
+        let mut ids = Vec::new();
+        unigram.tokenize(vocabulary, piece, &mut ids);
+        ids
+    }
+
+    #[test]
+    fn the_cut_with_the_highest_sum_wins() {
+        let model = model(&[("a", -1.0), ("b", -1.0), ("ab", -1.5), ("aba", -5.0)], Missing::default());
+        assert_eq!(ids(&model, "aba"), [2, 0]);
+    }
+
+    #[test]
+    fn unknown_characters_fuse_and_never_split_a_character() {
+        let missing = Missing { unknown: Some(0), fuse: true, bytes: None };
+        let model = model(&[("<unk>", 0.0), ("a", -1.0)], missing);
+        assert_eq!(ids(&model, "aééa"), [1, 0, 1]);
+    }
+}

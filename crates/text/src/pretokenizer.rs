@@ -1,0 +1,222 @@
+//! Pre-tokenizing: cutting normalised text into pieces that no token may cross.
+//!
+//! Every known pre-tokenizer is a list of a few steps; each step cuts the pieces of the step before or rewrites them.
+//! Pieces are handed on as they are found, nothing is collected but the cuts of one piece.
+
+use crate::error::TextError;
+use crate::pattern::Pattern;
+use crate::spelling::byte_char;
+use serde::Deserialize;
+use std::ops::Range;
+
+/// A pre-tokenizer; without steps the text is one piece.
+#[derive(Default)]
+pub(crate) struct PreTokenizer {
+    pub(crate) steps: Vec<Step>,
+}
+
+/// One step.
+pub(crate) enum Step {
+    /// Cuts around matches.
+    Split { delimiter: Delimiter, behavior: Behavior, invert: bool },
+    /// Puts a space before a piece that has none.
+    PrefixSpace,
+    /// Writes every byte as its character of the byte-level alphabet.
+    Bytes,
+    /// Writes spaces as `replacement`, and one before the pieces that `prepend` says.
+    Metaspace { replacement: char, prepend: Prepend },
+}
+
+/// What a [`Step::Split`] looks for.
+pub(crate) enum Delimiter {
+    Pattern(Pattern),
+    Chars(fn(char) -> bool),
+}
+
+/// What becomes of the delimiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) enum Behavior {
+    /// They are dropped.
+    Removed,
+    /// Each is a piece.
+    Isolated,
+    /// Each ends the piece before it.
+    MergedWithPrevious,
+    /// Each begins the piece after it.
+    MergedWithNext,
+    /// Neighbouring ones are one piece.
+    Contiguous,
+}
+
+/// Which pieces get a word mark that the text doesn't have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Prepend {
+    /// The one at the very start of the text.
+    First,
+    Never,
+    Always,
+}
+
+/// Where a piece stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At the very start of the text.
+    Start,
+    Inside,
+}
+
+impl Step {
+    /// Each match of `pattern` is a piece, and so is what lies between two.
+    pub(crate) fn isolate(pattern: &str) -> Result<Self, TextError> {
+        Ok(Self::split(Delimiter::Pattern(Pattern::new(pattern)?), Behavior::Isolated))
+    }
+
+    pub(crate) fn split(delimiter: Delimiter, behavior: Behavior) -> Self {
+        Step::Split { delimiter, behavior, invert: false }
+    }
+}
+
+impl PreTokenizer {
+    /// Calls `piece` for every piece of `text`, in order; none is empty.
+    pub(crate) fn split(
+        &self,
+        text: &str,
+        place: Place,
+        piece: &mut dyn FnMut(&str),
+    ) -> Result<(), TextError> {
+        run(&self.steps, text, place, piece)
+    }
+}
+
+fn run(steps: &[Step], text: &str, place: Place, piece: &mut dyn FnMut(&str)) -> Result<(), TextError> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let Some((step, rest)) = steps.split_first() else {
+        piece(text);
+        return Ok(());
+    };
+    match step {
+        Step::Split { delimiter, behavior, invert } => {
+            let cuts = behavior.cuts(delimiter.spans(text, *invert)?);
+            cuts.into_iter().try_for_each(|cut| {
+                let place = if cut.start == 0 { place } else { Place::Inside };
+                run(rest, &text[cut], place, piece)
+            })
+        }
+        Step::PrefixSpace if !text.starts_with(' ') => run(rest, &format!(" {text}"), place, piece),
+        Step::PrefixSpace => run(rest, text, place, piece),
+        Step::Bytes => run(rest, &text.bytes().map(byte_char).collect::<String>(), place, piece),
+        Step::Metaspace { replacement, prepend } => {
+            run(rest, &metaspace(text, *replacement, *prepend, place), place, piece)
+        }
+    }
+}
+
+fn metaspace(text: &str, replacement: char, prepend: Prepend, place: Place) -> String {
+    let mut marked = text.replace(' ', replacement.encode_utf8(&mut [0; 4]));
+    let wanted = match prepend {
+        Prepend::Always => true,
+        Prepend::First => place == Place::Start,
+        Prepend::Never => false,
+    };
+    if wanted && !marked.starts_with(replacement) {
+        marked.insert(0, replacement);
+    }
+    marked
+}
+
+/// A stretch of text and whether it is a delimiter.
+type Span = (Range<usize>, bool);
+
+impl Delimiter {
+    /// Cuts all of `text` into delimiters and what lies between; `invert` swaps the two.
+    fn spans(&self, text: &str, invert: bool) -> Result<Vec<Span>, TextError> {
+        let mut spans = Vec::new();
+        let mut done = 0;
+        let mut found = |range: Range<usize>| {
+            if done < range.start {
+                spans.push((done..range.start, invert));
+            }
+            done = range.end;
+            spans.push((range, !invert));
+        };
+        match self {
+            Delimiter::Pattern(pattern) => pattern.each_match(text, &mut found)?,
+            Delimiter::Chars(is_delimiter) => {
+                let delimiters = text.char_indices().filter(|(_, character)| is_delimiter(*character));
+                delimiters.for_each(|(start, character)| found(start..start + character.len_utf8()));
+            }
+        }
+        if done < text.len() {
+            spans.push((done..text.len(), invert));
+        }
+        Ok(spans)
+    }
+}
+
+impl Behavior {
+    fn cuts(self, spans: Vec<Span>) -> Vec<Range<usize>> {
+        match self {
+            Behavior::Removed => spans.into_iter().filter(|span| !span.1).map(|span| span.0).collect(),
+            Behavior::Isolated => spans.into_iter().map(|span| span.0).collect(),
+            Behavior::MergedWithPrevious => joined(spans, |before, delimiter| !before && delimiter),
+            Behavior::MergedWithNext => joined(spans, |before, delimiter| before && !delimiter),
+            Behavior::Contiguous => joined(spans, |before, delimiter| before == delimiter),
+        }
+    }
+}
+
+/// Joins a span with the one before it where `join(before is a delimiter, this is a delimiter)`.
+fn joined(spans: Vec<Span>, join: impl Fn(bool, bool) -> bool) -> Vec<Range<usize>> {
+    let mut cuts: Vec<Range<usize>> = Vec::with_capacity(spans.len());
+    let mut before = None;
+    for (range, delimiter) in spans {
+        match (before, cuts.last_mut()) {
+            (Some(before), Some(last)) if join(before, delimiter) => last.end = range.end,
+            _ => cuts.push(range),
+        }
+        before = Some(delimiter);
+    }
+    cuts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(steps: Vec<Step>, text: &str) -> Vec<String> {
+        let mut pieces = Vec::new();
+        let pre_tokenizer = PreTokenizer { steps };
+        pre_tokenizer.split(text, Place::Start, &mut |piece| pieces.push(piece.to_owned())).unwrap();
+        pieces
+    }
+
+    fn at_dashes(behavior: Behavior) -> Vec<String> {
+        pieces(vec![Step::split(Delimiter::Chars(|c| c == '-'), behavior)], "the-final--countdown")
+    }
+
+    #[test]
+    fn each_behavior_treats_delimiters_as_it_says() {
+        assert_eq!(at_dashes(Behavior::Removed), ["the", "final", "countdown"]);
+        assert_eq!(at_dashes(Behavior::Isolated), ["the", "-", "final", "-", "-", "countdown"]);
+        assert_eq!(at_dashes(Behavior::MergedWithPrevious), ["the-", "final-", "-", "countdown"]);
+        assert_eq!(at_dashes(Behavior::MergedWithNext), ["the", "-final", "-", "-countdown"]);
+        assert_eq!(at_dashes(Behavior::Contiguous), ["the", "-", "final", "--", "countdown"]);
+    }
+
+    #[test]
+    fn only_the_start_of_the_text_gets_a_first_mark() {
+        let steps = || {
+            let mark = Step::Metaspace { replacement: '▁', prepend: Prepend::First };
+            vec![Step::split(Delimiter::Chars(|c| c == '|'), Behavior::Removed), mark]
+        };
+        assert_eq!(pieces(steps(), "a b|c"), ["▁a▁b", "c"]);
+    }
+
+    #[test]
+    fn bytes_are_written_in_the_byte_level_alphabet() {
+        assert_eq!(pieces(vec![Step::PrefixSpace, Step::Bytes], "é"), ["ĠÃ©"]);
+    }
+}

@@ -1,0 +1,234 @@
+//! The tokenizer: text to token ids and back.
+//!
+//! ```text
+//! text ─ added tokens ─ normalizer ─ added tokens ─ pre-tokenizer ─ model ─ framing ─> ids
+//!        (as typed)                  (normalised)                            (BOS, EOS)
+//! ids  ─ spelling ─> bytes ─> text
+//! ```
+//!
+//! It relies on the sources (`source/`) to have put the parts together and holds no state of its own: one tokenizer
+//! serves all threads. It must never turn plain text into control tokens, and never panic, whatever the text.
+
+use crate::added::{AddedTokens, Part};
+use crate::detokenizer::Detokenizer;
+use crate::error::TextError;
+use crate::model::Model;
+use crate::normalizer::Normalizer;
+use crate::pretokenizer::{Place, PreTokenizer};
+use crate::spelling::Spelling;
+use crate::vocabulary::{Kind, Vocabulary};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Turns text into token ids and back. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Tokenizer {
+    parts: Arc<Parts>,
+}
+
+/// What a tokenizer is made of.
+pub(crate) struct Parts {
+    pub(crate) vocabulary: Vocabulary,
+    /// Matched in the text as it is given.
+    pub(crate) added: AddedTokens,
+    /// Matched after normalising.
+    pub(crate) added_normalized: AddedTokens,
+    pub(crate) normalizer: Option<Normalizer>,
+    pub(crate) pre_tokenizer: PreTokenizer,
+    pub(crate) model: Model,
+    pub(crate) spelling: Spelling,
+    /// Whether encoding puts a space before the text that decoding has to take away.
+    pub(crate) adds_space: bool,
+    pub(crate) framing: Framing,
+    pub(crate) named: NamedTokens,
+}
+
+/// The tokens that the model wants around every text.
+#[derive(Debug, Default)]
+pub(crate) struct Framing {
+    pub(crate) before: Vec<u32>,
+    pub(crate) after: Vec<u32>,
+}
+
+/// Tokens known by their part in a text.
+#[derive(Debug, Default)]
+pub(crate) struct NamedTokens {
+    pub(crate) bos: Option<u32>,
+    pub(crate) ends: Vec<u32>,
+}
+
+/// How [`Tokenizer::encode`] treats special tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Special {
+    /// Special tokens spelled out in the text.
+    pub in_text: InText,
+    /// The tokens that the model wants around every text, such as BOS.
+    pub around: Around,
+}
+
+/// What the spelling of a special token in the text means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InText {
+    /// The token itself; for text that this program or its operator wrote.
+    Parse,
+    /// Ordinary text; for text from users.
+    Plain,
+}
+
+/// Whether the tokens that the model wants around every text are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Around {
+    /// Added as the model wants it.
+    Add,
+    /// Left out.
+    Omit,
+}
+
+impl Special {
+    /// For a rendered chat template, which writes all special tokens itself.
+    pub const TEMPLATE: Special = Special { in_text: InText::Parse, around: Around::Omit };
+    /// For a raw prompt: special tokens are recognised and BOS is added where the model wants it.
+    pub const PROMPT: Special = Special { in_text: InText::Parse, around: Around::Add };
+    /// For text to embed or to count, from users: nothing in it is special.
+    pub const PLAIN: Special = Special { in_text: InText::Plain, around: Around::Add };
+}
+
+/// Whether decoding writes special tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// As their text.
+    Keep,
+    /// Not at all.
+    Skip,
+}
+
+/// A text longer than this is refused: offsets are 32 bits wide, and normalising may make a text several times longer.
+const MAX_TEXT_BYTES: usize = 256 << 20;
+
+impl Tokenizer {
+    pub(crate) fn from_parts(parts: Parts) -> Self {
+        Self { parts: Arc::new(parts) }
+    }
+
+    /// The token ids of `text`.
+    pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, TextError> {
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(TextError::TextTooLong { bytes: text.len(), limit: MAX_TEXT_BYTES });
+        }
+        let Framing { before, after } = &self.parts.framing;
+        let add = special.around == Around::Add;
+        let mut ids = if add { before.clone() } else { Vec::new() };
+        self.parts.encode(text, special.in_text == InText::Parse, &mut ids)?;
+        if add {
+            ids.extend_from_slice(after);
+        }
+        Ok(ids)
+    }
+
+    /// The text of `ids`. Bytes that are no UTF-8 become U+FFFD, ids that are no tokens are left out.
+    pub fn decode(&self, ids: &[u32], special: SpecialTokens) -> String {
+        let mut detokenizer = Detokenizer::new(self.clone(), special);
+        let mut text = String::new();
+        for &id in ids {
+            text.push_str(detokenizer.push(id));
+        }
+        text.push_str(&detokenizer.finish());
+        text
+    }
+
+    /// A decoder that takes tokens one by one, leaving special tokens out.
+    pub fn detokenizer(&self) -> Detokenizer {
+        Detokenizer::new(self.clone(), SpecialTokens::Skip)
+    }
+
+    /// The token's spelling in the vocabulary, `None` for ids that are no tokens.
+    pub fn token_text(&self, id: u32) -> Option<&str> {
+        self.parts.vocabulary.text(id)
+    }
+
+    /// The bytes that the token stands for inside a text; special tokens give their spelling.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.write_token(id, SpecialTokens::Keep, false, &mut bytes);
+        bytes
+    }
+
+    /// The id of the token spelled exactly `text` in the vocabulary.
+    pub fn token_id(&self, text: &str) -> Option<u32> {
+        self.parts.vocabulary.id(text)
+    }
+
+    /// Whether the token steers the model and is no text.
+    pub fn is_special(&self, id: u32) -> bool {
+        matches!(self.parts.vocabulary.kind(id), Kind::Control | Kind::Unknown)
+    }
+
+    /// How many token ids there are, from 0 on.
+    pub fn vocab_size(&self) -> usize {
+        self.parts.vocabulary.len()
+    }
+
+    /// Every token that ends a generation, sorted.
+    pub fn eos_tokens(&self) -> &[u32] {
+        &self.parts.named.ends
+    }
+
+    /// The token that begins a text, if the model has one.
+    pub fn bos_token(&self) -> Option<u32> {
+        self.parts.named.bos
+    }
+
+    pub(crate) fn starts_with_added_space(&self) -> bool {
+        self.parts.adds_space
+    }
+
+    /// Appends the bytes of a token; `first` says that it is the first of its text.
+    pub(crate) fn write_token(&self, id: u32, special: SpecialTokens, first: bool, out: &mut Vec<u8>) {
+        let Parts { vocabulary, spelling, .. } = &*self.parts;
+        if special == SpecialTokens::Skip && self.is_special(id) {
+            return;
+        }
+        if let Some(text) = vocabulary.text(id) {
+            spelling.write(text, vocabulary.kind(id), first, out);
+        }
+    }
+}
+
+impl Parts {
+    fn encode(&self, text: &str, special: bool, ids: &mut Vec<u32>) -> Result<(), TextError> {
+        self.added.split(text, special, |part| match part {
+            Part::Token(id) => {
+                ids.push(id);
+                Ok(())
+            }
+            Part::Text(text, start) => {
+                let normalized = match &self.normalizer {
+                    Some(normalizer) => normalizer.apply(Cow::Borrowed(text))?,
+                    None => Cow::Borrowed(text),
+                };
+                let place = if start == 0 { Place::Start } else { Place::Inside };
+                self.encode_normalized(&normalized, place, special, ids)
+            }
+        })
+    }
+
+    fn encode_normalized(
+        &self,
+        text: &str,
+        place: Place,
+        special: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TextError> {
+        self.added_normalized.split(text, special, |part| match part {
+            Part::Token(id) => {
+                ids.push(id);
+                Ok(())
+            }
+            Part::Text(text, start) => {
+                let place = if start == 0 { place } else { Place::Inside };
+                self.pre_tokenizer
+                    .split(text, place, &mut |piece| self.model.tokenize(&self.vocabulary, piece, ids))
+            }
+        })
+    }
+}
