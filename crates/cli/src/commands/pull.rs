@@ -1,0 +1,46 @@
+//! `ropeway pull`: fetch a model.
+
+use std::io::Write;
+
+use clap::Args;
+use indicatif::DecimalBytes;
+use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use ropeway_hub::{Hub, Outcome};
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::pulling;
+
+const EXAMPLES: &str = "\
+Examples:
+  ropeway pull                             the default chat model
+  ropeway pull all-minilm                  the default embedding model
+  ropeway pull Qwen/Qwen3-0.6B             a Hugging Face repository
+  ropeway pull org/repo:model.Q4_K_M.gguf  one file of it
+  ropeway pull org/repo:Q4_K_M             the same, by a part of its name
+
+A pull that was cut short resumes where it can. Files are checked against
+their sha256. Private and gated repositories need HF_TOKEN.";
+
+/// Fetch a model, or make sure it is there
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Pull {
+    /// A name from `ropeway list`, or org/repo[:file] on Hugging Face
+    #[arg(default_value = DEFAULT_CHAT_MODEL)]
+    model: String,
+}
+
+impl Pull {
+    pub fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let pulled = pulling::pull(&Hub::from_env()?, &self.model)?;
+        let files = pulled.files;
+        let what = match pulled.outcome {
+            Outcome::Fetched => "pulled",
+            Outcome::AlreadyThere => "already there:",
+        };
+        let (name, size, path) = (&files.name, DecimalBytes(files.bytes()), files.checkpoint().display());
+        writeln!(output, "{what} {name} ({size})\n{path}")?;
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! Fetching a model while showing how it goes, on standard error: a bar on a terminal, plain lines elsewhere.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
+use ropeway_hub::progress::Stage;
+use ropeway_hub::{Hub, HubError, Progress, Pulled};
+
+/// Fits 80 columns with sizes up to 999.99 GB.
+const BAR: &str = "{msg:11} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
+
+/// How often the bar is redrawn while nothing arrives, so that it is seen to be alive.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Makes sure the model is on this machine; see [`Hub::pull`].
+pub fn pull(hub: &Hub, model: &str) -> Result<Pulled, HubError> {
+    if io::stderr().is_terminal() {
+        let mut display = Bar::default();
+        hub.pull(model, &mut |progress| display.show(&progress))
+    } else {
+        let mut display = Lines::default();
+        hub.pull(model, &mut |progress| display.show(&progress))
+    }
+}
+
+/// What a stage of a pull works on, and how far it is.
+#[derive(Debug, PartialEq, Eq, Default)]
+struct Step {
+    doing: &'static str,
+    file: String,
+}
+
+impl Step {
+    fn of(stage: Stage, file: &str) -> Step {
+        let doing = match stage {
+            Stage::Download => "downloading",
+            Stage::Check => "checking",
+        };
+        Step { doing, file: file.into() }
+    }
+}
+
+/// The events that are told in words, on a terminal and elsewhere.
+fn in_words(progress: &Progress<'_>) -> Option<String> {
+    match progress {
+        Progress::Waiting => Some("waiting: someone else is pulling the same model".into()),
+        Progress::Trying { source } => Some(format!("from {source}")),
+        Progress::SourceFailed { source, error } => Some(format!("{source} failed: {error}")),
+        Progress::Bytes { .. } => None,
+    }
+}
+
+fn say(line: &str) {
+    // Nobody reading the progress is no reason to stop.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// One bar for each step, gone when the step is done.
+#[derive(Default)]
+struct Bar {
+    step: Step,
+    bar: Option<ProgressBar>,
+}
+
+impl Bar {
+    fn show(&mut self, progress: &Progress<'_>) {
+        if let Progress::Bytes { stage, file, done, total } = progress {
+            self.advance(Step::of(*stage, file), *done, *total);
+        } else if let Some(line) = in_words(progress) {
+            self.clear();
+            say(&line);
+        }
+    }
+
+    fn advance(&mut self, step: Step, done: u64, total: u64) {
+        if self.bar.is_none() || step != self.step {
+            self.clear();
+            let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar =
+                ProgressBar::new(total).with_style(style.progress_chars("=> ")).with_message(step.doing);
+            bar.enable_steady_tick(TICK);
+            (self.bar, self.step) = (Some(bar), step);
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// A line when a step begins, and one for each further quarter of a long one.
+#[derive(Default)]
+struct Lines {
+    step: Step,
+    quarters: u64,
+}
+
+impl Lines {
+    fn show(&mut self, progress: &Progress<'_>) {
+        if let Progress::Bytes { stage, file, done, total } = progress {
+            if let Some(line) = self.advance(Step::of(*stage, file), *done, *total) {
+                say(&line);
+            }
+        } else if let Some(line) = in_words(progress) {
+            say(&line);
+        }
+    }
+
+    fn advance(&mut self, step: Step, done: u64, total: u64) -> Option<String> {
+        let quarters = (done * 4).checked_div(total).unwrap_or(4);
+        if step != self.step {
+            let line = format!("{} {} ({})", step.doing, step.file, DecimalBytes(total));
+            (self.step, self.quarters) = (step, quarters);
+            return Some(line);
+        }
+        let further = quarters > self.quarters;
+        self.quarters = quarters;
+        further.then(|| format!("{} {} {}%", self.step.doing, self.step.file, quarters * 25))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_told_at_its_start_and_at_each_quarter() {
+        let mut lines = Lines::default();
+        let mut told = Vec::new();
+        for done in [0, 1_000, 250_000, 260_000, 900_000, 1_000_000] {
+            told.extend(lines.advance(Step::of(Stage::Download, "m"), done, 1_000_000));
+        }
+        assert_eq!(
+            told,
+            ["downloading m (1.00 MB)", "downloading m 25%", "downloading m 75%", "downloading m 100%"]
+        );
+        assert_eq!(lines.advance(Step::of(Stage::Check, "m"), 0, 0).unwrap(), "checking m (0 B)");
+    }
+
+    #[test]
+    fn the_template_of_the_bar_is_well_formed() {
+        assert!(ProgressStyle::with_template(BAR).is_ok());
+    }
+}

@@ -1,0 +1,79 @@
+//! Runs the built command in a home of its own.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+pub mod tiny_gguf;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A home for one test, without Python and without a reachable Hugging Face hub unless the test gives them.
+pub struct Sandbox {
+    folder: TempDir,
+}
+
+/// What a run printed and how it ended.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Sandbox {
+    pub fn new() -> Sandbox {
+        Sandbox { folder: TempDir::new().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.path(name).display().to_string()
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ropeway"));
+        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env("ROPEWAY_HOME", self.path("home")).env("HF_HOME", self.path("huggingface"));
+        command.env("ROPEWAY_PYTHON", self.path("no-python")).env("HF_ENDPOINT", "http://127.0.0.1:9");
+        command.env_remove("HF_TOKEN");
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        self.command(arguments).output().unwrap().into()
+    }
+
+    pub fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap().into()
+    }
+}
+
+impl Ran {
+    /// The output of a run that must have succeeded.
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{}", self.err);
+        self.out
+    }
+
+    /// The messages of a run that must have failed, having printed no result.
+    pub fn failed(self) -> String {
+        assert_eq!((self.code, self.out.as_str()), (Some(1), ""), "{}", self.err);
+        self.err
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
