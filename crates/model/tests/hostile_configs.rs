@@ -88,6 +88,7 @@ fn every_bad_value_is_refused_under_its_key() {
         ("gemma2", "final_logit_softcapping", json!({"final_logit_softcapping": 0.0})),
         ("gemma2", "layer_types", json!({"layer_types": ["full_attention"]})),
         ("gemma3", "layer_types", json!({"layer_types": ["a", "b", "c", "d"]})),
+        ("gemma3", "use_bidirectional_attention", json!({"use_bidirectional_attention": true})),
         ("gemma3", "sliding_window_pattern", json!({"sliding_window_pattern": 0})),
         ("gemma3", "rope_local_base_freq", json!({"rope_local_base_freq": 0})),
         ("gemma3", "text_config", json!({"text_config": 3})),

@@ -41,12 +41,19 @@ pub(super) static FAMILY: Family = Family {
 const LOCAL_THETA: Key = Key::new("rope_local_base_freq", "rope.freq_base_swa");
 /// Every how many layers one sees the whole window.
 const PERIOD: Key = Key::hugging_face("sliding_window_pattern");
+/// Whether tokens see what follows them: true only of the embedding models built on this family.
+const BIDIRECTIONAL: Key = Key::hugging_face("use_bidirectional_attention");
 /// The 27B model, whose layers alone tell it apart in GGUF, scales by hidden size / heads.
 const LARGEST_LAYERS: usize = 62;
 /// Where the sliding layers' rotary embedding stands among the model's.
 const LOCAL: RopeIndex = RopeIndex(1);
 
 fn refine(fields: &Fields<'_>, spec: &mut DecoderSpec) -> Result<(), SpecError> {
+    if fields.flag(BIDIRECTIONAL)? {
+        return Err(
+            fields.bad(BIDIRECTIONAL, "false: this is an embedding model, not one that generates text")
+        );
+    }
     gemma2::shared_design(fields, spec, LARGEST_LAYERS)?;
     spec.attention.qk_norm = Some(QkNorm::PerHead);
     let period = fields.count(PERIOD, 1..=*keys::LAYERS.end())?;
