@@ -13,6 +13,9 @@ const BAR: &str = "{msg:11} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {de
 /// How often the bar is redrawn while nothing arrives, so that it is seen to be alive.
 const TICK: Duration = Duration::from_millis(200);
 
+/// Steps smaller than this are over before a line about them is read.
+const WORTH_A_LINE: u64 = 1_000_000;
+
 /// Makes sure the model is on this machine; see [`Hub::pull`].
 pub fn pull(hub: &Hub, model: &str) -> Result<Pulled, HubError> {
     if io::stderr().is_terminal() {
@@ -100,7 +103,7 @@ impl Drop for Bar {
     }
 }
 
-/// A line when a step begins, and one for each further quarter of a long one.
+/// A line when a step begins, and one for each further quarter; none for small files.
 #[derive(Default)]
 struct Lines {
     step: Step,
@@ -123,11 +126,12 @@ impl Lines {
         if step != self.step {
             let line = format!("{} {} ({})", step.doing, step.file, DecimalBytes(total));
             (self.step, self.quarters) = (step, quarters);
-            return Some(line);
+            return (total >= WORTH_A_LINE).then_some(line);
         }
         let further = quarters > self.quarters;
         self.quarters = quarters;
-        further.then(|| format!("{} {} {}%", self.step.doing, self.step.file, quarters * 25))
+        let told = further && total >= WORTH_A_LINE;
+        told.then(|| format!("{} {} {}%", self.step.doing, self.step.file, quarters * 25))
     }
 }
 
@@ -146,7 +150,16 @@ mod tests {
             told,
             ["downloading m (1.00 MB)", "downloading m 25%", "downloading m 75%", "downloading m 100%"]
         );
-        assert_eq!(lines.advance(Step::of(Stage::Check, "m"), 0, 0).unwrap(), "checking m (0 B)");
+        assert!(lines.advance(Step::of(Stage::Check, "m"), 0, 1_000_000).is_some());
+    }
+
+    #[test]
+    fn a_small_step_is_not_worth_a_line() {
+        let mut lines = Lines::default();
+        for done in [0, 0, 190] {
+            assert_eq!(lines.advance(Step::of(Stage::Check, "config.json"), done, 190), None);
+        }
+        assert_eq!(lines.advance(Step::of(Stage::Check, "empty"), 0, 0), None);
     }
 
     #[test]
