@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::isa::Isa;
 use crate::matmul;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, SharedMut};
 use crate::pool::Pool;
+use crate::vectorise::vectorised;
 
 /// Pool, instruction set and per-worker scratch; everything an operation needs besides its operands.
 pub struct Compute {
@@ -80,6 +81,22 @@ impl Compute {
                 }
                 job(start..(start + grain).min(items), mine);
             }
+        });
+    }
+
+    /// Calls `job` once for every row of `data`, compiled for the instruction set where `job` can be inlined.
+    pub fn for_each_row(&mut self, data: &mut [f32], width: usize, job: &(impl Fn(usize, &mut [f32]) + Sync)) {
+        let isa = self.isa;
+        let rows = data.len() / width.max(1);
+        let shared = SharedMut::of(data);
+        let grain = rows.div_ceil(self.threads() * 4);
+        self.for_each(rows, grain, &|range, _| {
+            vectorised(isa, || {
+                for row in range {
+                    // SAFETY: each row is visited once.
+                    job(row, unsafe { shared.slice(row * width, width) });
+                }
+            });
         });
     }
 }

@@ -22,10 +22,8 @@ pub enum Pairing {
 /// A rotary embedding's angles for the rows of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation<'a> {
-    /// `[row][pairs]`.
-    pub cos: &'a [f32],
-    /// `[row][pairs]`.
-    pub sin: &'a [f32],
+    /// `[row][cos of each pair | sin of each pair]`.
+    pub angles: &'a [f32],
     /// Pairs that turn; the rest of a head stays.
     pub pairs: usize,
     /// Which values form a pair.
@@ -122,8 +120,8 @@ impl Frame<'_> {
             normalise(k, norms.key, norms.norm, dim);
         }
         if let Some(rotation) = self.rotation {
-            let angles = row * rotation.pairs..(row + 1) * rotation.pairs;
-            let (cos, sin) = (&rotation.cos[angles.clone()], &rotation.sin[angles]);
+            let angles = &rotation.angles[row * 2 * rotation.pairs..(row + 1) * 2 * rotation.pairs];
+            let (cos, sin) = angles.split_at(rotation.pairs);
             for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
                 rotate(head, cos, sin, rotation.pairing);
             }

@@ -48,14 +48,15 @@ impl Bench {
     fn step(&mut self, parts: &[(&Sequence, std::ops::Range<usize>)]) -> Vec<Vec<f32>> {
         let dim = self.layout.head_dim;
         let width = (HEADS + 2 * KV_HEADS) * dim;
-        let (mut rows, mut slots, mut spans) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rows, mut slots, mut spans, mut tables) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (sequence, range) in parts {
             spans.push(Span {
                 first_row: slots.len(),
                 start: range.start,
                 len: range.len(),
-                blocks: &sequence.blocks,
+                table: tables.len()..tables.len() + sequence.blocks.len(),
             });
+            tables.extend_from_slice(&sequence.blocks);
             rows.extend_from_slice(&sequence.data[range.start * width..range.end * width]);
             slots.extend(range.clone().map(|position| KvSlot {
                 block: sequence.blocks[position / 32],
@@ -77,6 +78,7 @@ impl Bench {
             layout: self.layout,
             params: self.params,
             kv: &self.kv,
+            tables: &tables,
             spans: &spans,
             queries: &queries,
         };

@@ -6,16 +6,28 @@
 //! - [`context`]: windows other than the trained one.
 //! - [`names`]: what a tensor is called in a file.
 //! - [`rope`]: rotary embeddings, from the specification to angles.
+//! - [`load`]: from a checkpoint to packed weights.
+//! - [`decoder`]: the one forward pass; [`kv`] and [`workspace`]: the memory it runs in.
 
 pub mod context;
+pub mod decoder;
 pub mod error;
+mod experts;
 pub mod families;
+pub mod kv;
+pub mod load;
 pub mod names;
 pub mod rope;
 pub mod spec;
+mod stack;
+pub mod workspace;
 
 pub use context::{RopeScalingChoice, ScalingMethod};
+pub use decoder::{Decoder, Step};
 pub use error::SpecError;
+pub use kv::KvCache;
+pub use load::{LoadError, LoadOptions, Precision, Quantize, load};
 pub use names::{ExpertPart, Part, Role, TensorNames};
 pub use rope::RopeTable;
 pub use spec::DecoderSpec;
+pub use workspace::{StepLimits, Workspace};

@@ -14,6 +14,8 @@ mod flash;
 mod plain;
 pub mod reference;
 
+use std::ops::Range;
+
 use crate::compute::Compute;
 use crate::isa::{Isa, Level};
 use crate::kv::{BLOCK, KvFormat, KvLayout};
@@ -40,16 +42,16 @@ pub struct AttentionParams {
 }
 
 /// Consecutive positions of one sequence.
-#[derive(Clone, Copy, Debug)]
-pub struct Span<'a> {
+#[derive(Clone, Debug)]
+pub struct Span {
     /// Row of its first token in queries and output.
     pub first_row: usize,
     /// Position of its first token.
     pub start: usize,
     /// How many tokens.
     pub len: usize,
-    /// Its block table from position 0 on.
-    pub blocks: &'a [u32],
+    /// Its block table from position 0 on, as a range of [`Attention::tables`].
+    pub table: Range<usize>,
 }
 
 /// Queries on their way into attention.
@@ -85,8 +87,10 @@ pub struct Attention<'a> {
     pub params: AttentionParams,
     /// The layer's blocks.
     pub kv: &'a [u8],
+    /// Block tables of all chunks.
+    pub tables: &'a [u32],
     /// The chunks.
-    pub spans: &'a [Span<'a>],
+    pub spans: &'a [Span],
     /// Their queries.
     pub queries: &'a Queries,
 }
@@ -95,7 +99,7 @@ pub struct Attention<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
     pub attention: &'a Attention<'a>,
-    pub span: &'a Span<'a>,
+    pub span: &'a Span,
     pub kv_head: usize,
     /// Query heads of this item, relative to the KV head's first.
     pub head_first: usize,
@@ -149,7 +153,7 @@ impl Item<'_> {
     /// the table ends (those keys are masked).
     pub(crate) fn region(&self, block: usize) -> *const u8 {
         let layout = self.attention.layout;
-        let table = self.span.blocks;
+        let table = &self.attention.tables[self.span.table.clone()];
         let id = table[block.min(table.len() - 1)] as usize;
         let at = id * layout.block_bytes() + self.kv_head * layout.region_bytes();
         self.attention.kv[at..at + layout.region_bytes()].as_ptr()

@@ -1,0 +1,194 @@
+//! The [`Executor`] of this crate: checks a batch, runs the forward pass, samples its rows.
+
+use std::path::Path;
+
+use ropeway_executor::{Ask, Batch, Executor, ExecutorError, Limits, StepOutput};
+use ropeway_kernels::attention::Span;
+use ropeway_kernels::kv::{BLOCK, KvFormat};
+use ropeway_kernels::route::KvSlot;
+use ropeway_kernels::{Compute, Isa};
+use ropeway_model::load::Progress;
+use ropeway_model::{
+    Decoder, DecoderSpec, KvCache, LoadError, LoadOptions, RopeScalingChoice, Step, StepLimits, Workspace, load,
+};
+use ropeway_weights::Checkpoint;
+
+use crate::sampling::Sampler;
+
+/// Tokens of the default step: enough rows for every weight panel to be reused from cache, few enough for the
+/// step's arrays to stay near it.
+pub const DEFAULT_STEP_TOKENS: usize = 512;
+
+/// How to run a model on this machine.
+#[derive(Clone, Debug)]
+pub struct CpuOptions {
+    /// Instruction set.
+    pub isa: Isa,
+    /// Compute threads.
+    pub threads: usize,
+    /// How weights are loaded.
+    pub load: LoadOptions,
+    /// Number format of keys and values; `None` chooses by precision.
+    pub kv_format: Option<KvFormat>,
+    /// Window; `None` takes the model's own.
+    pub context: Option<usize>,
+    /// How to stretch a window beyond the trained one.
+    pub rope_scaling: Option<RopeScalingChoice>,
+    /// Tokens of KV memory; `None` holds one whole window.
+    pub kv_tokens: Option<usize>,
+    /// Most tokens and rows of logits in one step.
+    pub step: StepLimits,
+}
+
+impl Default for CpuOptions {
+    fn default() -> Self {
+        Self {
+            isa: Isa::best(),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            load: LoadOptions::default(),
+            kv_format: None,
+            context: None,
+            rope_scaling: None,
+            kv_tokens: None,
+            step: StepLimits { tokens: DEFAULT_STEP_TOKENS, rows: 64 },
+        }
+    }
+}
+
+/// A model on the CPU.
+pub struct CpuExecutor {
+    compute: Compute,
+    decoder: Decoder,
+    kv: KvCache,
+    work: Workspace,
+    sampler: Sampler,
+    flat: Flat,
+}
+
+/// The batch as the forward pass reads it; refilled every step.
+#[derive(Default)]
+struct Flat {
+    positions: Vec<u32>,
+    slots: Vec<KvSlot>,
+    spans: Vec<Span>,
+    tables: Vec<u32>,
+    logit_rows: Vec<u32>,
+}
+
+impl CpuExecutor {
+    /// Opens a model file or folder and loads it.
+    pub fn open(path: &Path, options: &CpuOptions, progress: Progress<'_>) -> Result<Self, LoadError> {
+        let checkpoint = Checkpoint::open(path)?;
+        Self::load(&checkpoint, options, progress)
+    }
+
+    /// Loads an opened checkpoint.
+    pub fn load(
+        checkpoint: &Checkpoint,
+        options: &CpuOptions,
+        progress: Progress<'_>,
+    ) -> Result<Self, LoadError> {
+        let mut spec = DecoderSpec::from_checkpoint(checkpoint)?;
+        if options.context.is_some() || options.rope_scaling.is_some() {
+            let context = options.context.unwrap_or(spec.context);
+            spec = spec.with_context(context, options.rope_scaling)?;
+        }
+        let mut compute = Compute::new(options.isa, options.threads);
+        let decoder = load(checkpoint, spec, options.load, &mut compute, progress)?;
+        let format = options.kv_format.unwrap_or(match options.load.precision {
+            ropeway_model::Precision::Fast => KvFormat::S16,
+            ropeway_model::Precision::F32 => KvFormat::F32,
+        });
+        let blocks = options.kv_tokens.unwrap_or(decoder.spec.context).div_ceil(BLOCK).max(1);
+        let kv = KvCache::new(&decoder.spec, format, blocks);
+        let work = Workspace::new(&decoder, kv.layout(), options.step, &mut compute);
+        Ok(Self { compute, decoder, kv, work, sampler: Sampler::new(), flat: Flat::default() })
+    }
+
+    /// The model.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// The machine it runs on.
+    pub fn compute(&mut self) -> &mut Compute {
+        &mut self.compute
+    }
+
+    /// The logits of row `row` of the last step, as the sampler left them.
+    pub fn logits(&mut self, row: usize) -> &[f32] {
+        self.work.logits(row)
+    }
+
+    /// Runs the forward pass alone: logits are computed and left in place, nothing is sampled.
+    pub fn forward(&mut self, batch: &Batch) -> Result<(), ExecutorError> {
+        batch.check(&self.limits())?;
+        self.flat.fill(batch);
+        let step = Step {
+            tokens: &batch.tokens,
+            positions: &self.flat.positions,
+            slots: &self.flat.slots,
+            tables: &self.flat.tables,
+            spans: &self.flat.spans,
+            logit_rows: &self.flat.logit_rows,
+        };
+        self.decoder.forward(&mut self.compute, &step, &mut self.kv, &mut self.work);
+        Ok(())
+    }
+}
+
+impl Flat {
+    fn fill(&mut self, batch: &Batch) {
+        self.positions.clear();
+        self.slots.clear();
+        self.spans.clear();
+        self.tables.clear();
+        self.tables.extend(batch.blocks.iter().map(|block| block.0));
+        for chunk in &batch.chunks {
+            let table = &self.tables[chunk.blocks.clone()];
+            for position in chunk.start..chunk.start + chunk.tokens.len() {
+                self.positions.push(position as u32);
+                let slot = KvSlot { block: table[position / BLOCK], slot: (position % BLOCK) as u32 };
+                self.slots.push(slot);
+            }
+            self.spans.push(Span {
+                first_row: chunk.tokens.start,
+                start: chunk.start,
+                len: chunk.tokens.len(),
+                table: chunk.blocks.clone(),
+            });
+        }
+        self.logit_rows.clear();
+        self.logit_rows.extend(batch.rows.iter().map(|row| row.token as u32));
+    }
+}
+
+impl Executor for CpuExecutor {
+    fn limits(&self) -> Limits {
+        let step = self.work.limits();
+        Limits {
+            block_tokens: BLOCK,
+            blocks: self.kv.blocks(),
+            context: self.decoder.spec.context,
+            step_tokens: step.tokens,
+            step_rows: step.rows,
+            vocab: self.decoder.spec.vocab,
+        }
+    }
+
+    fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        self.forward(batch)?;
+        output.rows.clear();
+        for (index, row) in batch.rows.iter().enumerate() {
+            let logits = self.work.logits(index);
+            output.rows.push(match row.ask {
+                Ask::Sample => {
+                    let history = &batch.history[row.history.clone()];
+                    self.sampler.sample(logits, &row.params, history, row.position)
+                }
+                Ask::Score(token) => self.sampler.score(logits, token, row.params.logprobs.unwrap_or(0)),
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,315 @@
+//! The one decoder forward pass: a ragged batch of chunks in, rows of logits out.
+//!
+//! Every family runs through [`Decoder::forward`]; what differs between them is data in [`DecoderSpec`] and in the
+//! loaded layers. All tokens of all chunks go through each matrix together, without padding; only attention looks at
+//! which sequence a row belongs to. Nothing is allocated per step, and no row's result depends on another row.
+
+use ropeway_kernels::Compute;
+use ropeway_kernels::attention::{Attention, AttentionParams, Span, attend};
+use ropeway_kernels::elementwise::{Activation, Norm};
+use ropeway_kernels::matmul::{Epilogue, Output, Product, matmul};
+use ropeway_kernels::packed::Matrix;
+use ropeway_kernels::prepare::{NormBy, Prepare, Rows, prepare};
+use ropeway_kernels::route::{HeadNorms, KvSlot, Pairing, Rotation, Route, route};
+use ropeway_weights::Tensor;
+
+use crate::experts;
+use crate::kv::KvCache;
+use crate::spec::{self, DecoderSpec, ExpertsSpec, RopeIndex, RopeLayout};
+use crate::workspace::{Residual, Workspace};
+use crate::RopeTable;
+
+/// A loaded model.
+pub struct Decoder {
+    /// What it is.
+    pub spec: DecoderSpec,
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) embedding: Embedding,
+    pub(crate) final_norm: Vec<f32>,
+    pub(crate) head: Linear,
+    pub(crate) ropes: Vec<RopeTable>,
+}
+
+/// Where token rows come from.
+pub(crate) enum Embedding {
+    /// The rows of the head.
+    Tied,
+    /// A table of its own, read from the file row by row.
+    Own(Tensor),
+}
+
+/// A matrix and its bias.
+pub(crate) struct Linear {
+    pub matrix: Matrix,
+    pub bias: Option<Vec<f32>>,
+}
+
+pub(crate) struct Layer {
+    pub attention_norm: Vec<f32>,
+    /// Queries, keys and values, in this order: one matrix, or one each.
+    pub qkv: Vec<Linear>,
+    pub head_norms: Option<HeadNormWeights>,
+    pub output: Linear,
+    pub post_attention_norm: Option<Vec<f32>>,
+    pub mlp_norm: Vec<f32>,
+    pub mlp: Mlp,
+    pub post_mlp_norm: Option<Vec<f32>>,
+}
+
+pub(crate) struct HeadNormWeights {
+    pub query: Vec<f32>,
+    pub key: Vec<f32>,
+}
+
+pub(crate) enum Mlp {
+    Dense(GatedMlp),
+    Experts(Experts),
+}
+
+/// `down(activation(gate(x)) * up(x))`.
+pub(crate) struct GatedMlp {
+    /// Gate and up, alternating in runs of 16.
+    pub gate_up: Linear,
+    pub down: Linear,
+    pub intermediate: usize,
+}
+
+pub(crate) struct Experts {
+    pub spec: ExpertsSpec,
+    pub router: Linear,
+    pub experts: Vec<GatedMlp>,
+}
+
+/// One step's input: flat arrays, as they come from the batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// Token ids of all chunks.
+    pub tokens: &'a [u32],
+    /// Position of each token in its sequence.
+    pub positions: &'a [u32],
+    /// Where each token's keys and values go.
+    pub slots: &'a [KvSlot],
+    /// Block tables of all chunks.
+    pub tables: &'a [u32],
+    /// The chunks.
+    pub spans: &'a [Span],
+    /// Tokens whose logits are wanted.
+    pub logit_rows: &'a [u32],
+}
+
+impl Decoder {
+    /// Runs one step. Logits of `step.logit_rows` are left in [`Workspace::logits`].
+    pub fn forward(&self, compute: &mut Compute, step: &Step<'_>, kv: &mut KvCache, work: &mut Workspace) {
+        work.begin(step);
+        self.embed(compute, step, work);
+        self.fill_angles(compute, step, work);
+        for (index, layer) in self.layers.iter().enumerate() {
+            self.attention(compute, step, index, kv, work);
+            match &layer.mlp {
+                Mlp::Dense(mlp) => self.dense(compute, step.tokens.len(), layer, mlp, work),
+                Mlp::Experts(experts) => experts::run(self, compute, step.tokens.len(), layer, experts, work),
+            }
+        }
+        self.logits(compute, step, work);
+    }
+
+    /// Bytes of packed weights that one decoded token reads.
+    pub fn weight_bytes(&self) -> usize {
+        let linear = |linear: &Linear| linear.matrix.bytes();
+        let gated = |mlp: &GatedMlp| linear(&mlp.gate_up) + linear(&mlp.down);
+        let layer = |layer: &Layer| {
+            let mlp = match &layer.mlp {
+                Mlp::Dense(mlp) => gated(mlp),
+                Mlp::Experts(e) => gated(&e.experts[0]) * e.spec.top_k + linear(&e.router),
+            };
+            layer.qkv.iter().map(linear).sum::<usize>() + linear(&layer.output) + mlp
+        };
+        self.layers.iter().map(layer).sum::<usize>() + linear(&self.head)
+    }
+
+    pub(crate) fn norm(&self) -> Norm {
+        Norm { eps: self.spec.norm.eps, offset: self.spec.norm.offset }
+    }
+
+    pub(crate) fn activation(&self) -> Activation {
+        match self.spec.activation {
+            spec::Activation::Silu => Activation::Silu,
+            spec::Activation::GeluTanh => Activation::GeluTanh,
+            spec::Activation::Gelu => Activation::Gelu,
+        }
+    }
+
+    fn embed(&self, compute: &mut Compute, step: &Step<'_>, work: &mut Workspace) {
+        let (hidden, scale) = (self.spec.hidden, self.spec.embedding_scale);
+        let rows = &mut work.hidden[..step.tokens.len() * hidden];
+        compute.for_each_row(rows, hidden, &|row, out| {
+            let token = step.tokens[row] as usize;
+            match &self.embedding {
+                Embedding::Tied => self.head.matrix.read_row(token, out),
+                Embedding::Own(table) => table.read_f32(token, out),
+            }
+            if scale != 1.0 {
+                out.iter_mut().for_each(|value| *value *= scale);
+            }
+        });
+    }
+
+    /// Cosines and sines of every rope, for every row.
+    fn fill_angles(&self, compute: &mut Compute, step: &Step<'_>, work: &mut Workspace) {
+        for (table, angles) in self.ropes.iter().zip(&mut work.angles) {
+            let pairs = table.pairs();
+            let rows = &mut angles.rows[..step.tokens.len() * 2 * pairs];
+            compute.for_each_row(rows, 2 * pairs, &|row, out| {
+                let (cos, sin) = out.split_at_mut(pairs);
+                table.fill(step.positions[row] as usize, cos, sin);
+            });
+        }
+    }
+
+    fn attention(
+        &self,
+        compute: &mut Compute,
+        step: &Step<'_>,
+        index: usize,
+        kv: &mut KvCache,
+        work: &mut Workspace,
+    ) {
+        let (spec, layer, rows) = (&self.spec, &self.layers[index], step.tokens.len());
+        self.normed(compute, rows, &layer.attention_norm, work);
+        let width = spec.q_width() + 2 * spec.kv_width();
+        let mut column = 0;
+        for part in &layer.qkv {
+            let product = part.product(&work.normed, rows, Epilogue::Store);
+            matmul(compute, &product, Output { data: &mut work.projections, stride: width, column });
+            column += part.matrix.rows();
+        }
+        let what = Route {
+            projections: &mut work.projections,
+            heads: spec.heads,
+            norms: layer.head_norms.as_ref().map(|weights| HeadNorms {
+                query: &weights.query,
+                key: &weights.key,
+                norm: self.norm(),
+            }),
+            rotation: spec.layers[index].rope.map(|rope| self.rotation(rope, &work.angles[rope.0].rows)),
+            slots: step.slots,
+            layout: kv.layout(),
+        };
+        route(compute, what, &mut work.queries, kv.layer(index));
+        let attention = Attention {
+            layout: kv.layout(),
+            params: self.attention_params(index),
+            kv: kv.layer(index),
+            tables: step.tables,
+            spans: step.spans,
+            queries: &work.queries,
+        };
+        attend(compute, &attention, &mut work.attended);
+        let what = Prepare {
+            source: &work.attended,
+            stride: spec.q_width(),
+            cols: spec.q_width(),
+            rows: Rows::First(rows),
+            norm: None,
+        };
+        prepare(compute, &what, &mut work.attended_ready);
+        let residual = Residual { hidden: &mut work.hidden, branch: &mut work.branch };
+        let product = layer.output.product(&work.attended_ready, rows, Epilogue::Store);
+        self.add_to_hidden(compute, product, layer.post_attention_norm.as_deref(), residual);
+    }
+
+    fn attention_params(&self, layer: usize) -> AttentionParams {
+        AttentionParams {
+            heads: self.spec.heads,
+            scale: self.spec.attention.scale,
+            softcap: self.spec.attention.softcap,
+            window: self.spec.layers[layer].window,
+        }
+    }
+
+    fn rotation<'a>(&self, rope: RopeIndex, rows: &'a [f32]) -> Rotation<'a> {
+        let pairing = match self.spec.ropes[rope.0].layout {
+            RopeLayout::Half => Pairing::Half,
+            RopeLayout::Interleaved => Pairing::Interleaved,
+        };
+        Rotation { angles: rows, pairs: self.ropes[rope.0].pairs(), pairing }
+    }
+
+    fn dense(&self, compute: &mut Compute, rows: usize, layer: &Layer, mlp: &GatedMlp, work: &mut Workspace) {
+        self.normed(compute, rows, &layer.mlp_norm, work);
+        let stride = mlp.gate_up.matrix.rows() / 2;
+        let product = mlp.gate_up.product(&work.normed, rows, Epilogue::Gate(self.activation()));
+        matmul(compute, &product, Output { data: &mut work.gated, stride, column: 0 });
+        let what = Prepare {
+            source: &work.gated,
+            stride,
+            cols: mlp.intermediate,
+            rows: Rows::First(rows),
+            norm: None,
+        };
+        prepare(compute, &what, &mut work.gated_ready);
+        let residual = Residual { hidden: &mut work.hidden, branch: &mut work.branch };
+        let product = mlp.down.product(&work.gated_ready, rows, Epilogue::Store);
+        self.add_to_hidden(compute, product, layer.post_mlp_norm.as_deref(), residual);
+    }
+
+    /// `normed = norm(hidden)`, in the forms the next products read.
+    pub(crate) fn normed(&self, compute: &mut Compute, rows: usize, weight: &[f32], work: &mut Workspace) {
+        let what = Prepare {
+            source: &work.hidden,
+            stride: self.spec.hidden,
+            cols: self.spec.hidden,
+            rows: Rows::First(rows),
+            norm: Some(NormBy { weight, norm: self.norm() }),
+        };
+        prepare(compute, &what, &mut work.normed);
+    }
+
+    /// `hidden += product`, with a norm in between where the model has post-norms.
+    fn add_to_hidden(
+        &self,
+        compute: &mut Compute,
+        product: Product<'_>,
+        post_norm: Option<&[f32]>,
+        mut residual: Residual<'_>,
+    ) {
+        let hidden = self.spec.hidden;
+        let Some(weight) = post_norm else {
+            let product = Product { epilogue: Epilogue::Add, ..product };
+            return matmul(compute, &product, Output { data: residual.hidden, stride: hidden, column: 0 });
+        };
+        matmul(compute, &product, Output { data: residual.branch, stride: hidden, column: 0 });
+        residual.add_normed(compute, product.rows, hidden, NormBy { weight, norm: self.norm() });
+    }
+
+    fn logits(&self, compute: &mut Compute, step: &Step<'_>, work: &mut Workspace) {
+        let what = Prepare {
+            source: &work.hidden,
+            stride: self.spec.hidden,
+            cols: self.spec.hidden,
+            rows: Rows::Picked(step.logit_rows),
+            norm: Some(NormBy { weight: &self.final_norm, norm: self.norm() }),
+        };
+        prepare(compute, &what, &mut work.normed);
+        let product = self.head.product(&work.normed, step.logit_rows.len(), Epilogue::Store);
+        let output = Output { data: &mut work.logits, stride: self.spec.vocab, column: 0 };
+        matmul(compute, &product, output);
+        if let Some(cap) = self.spec.logit_softcap {
+            let values = &mut work.logits[..step.logit_rows.len() * self.spec.vocab];
+            compute.for_each_row(values, self.spec.vocab, &|_, row| {
+                row.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+            });
+        }
+    }
+}
+
+impl Linear {
+    pub(crate) fn product<'a>(
+        &'a self,
+        input: &'a ropeway_kernels::activations::Activations,
+        rows: usize,
+        epilogue: Epilogue,
+    ) -> Product<'a> {
+        Product { matrix: &self.matrix, bias: self.bias.as_deref(), input, rows, epilogue }
+    }
+}

@@ -1,0 +1,53 @@
+//! The memory behind block tables: one array of blocks per layer.
+
+use ropeway_kernels::kv::{BLOCK, KvFormat, KvLayout};
+use ropeway_kernels::memory::Buffer;
+
+use crate::DecoderSpec;
+
+/// All KV blocks of a model. Memory is reserved at once and touched only as blocks are used.
+#[derive(Debug)]
+pub struct KvCache {
+    layout: KvLayout,
+    layers: Vec<Buffer<u8>>,
+    blocks: usize,
+}
+
+impl KvCache {
+    /// Room for `blocks` blocks of 32 tokens.
+    pub fn new(spec: &DecoderSpec, format: KvFormat, blocks: usize) -> Self {
+        let layout = Self::layout_of(spec, format);
+        let layers = spec.layers.iter().map(|_| Buffer::zeroed(blocks * layout.block_bytes())).collect();
+        Self { layout, layers, blocks }
+    }
+
+    /// Shape of the blocks a model needs.
+    pub fn layout_of(spec: &DecoderSpec, format: KvFormat) -> KvLayout {
+        KvLayout { format, kv_heads: spec.kv_heads, head_dim: spec.head_dim }
+    }
+
+    /// Bytes that `blocks` blocks take over all layers.
+    pub fn bytes_for(spec: &DecoderSpec, format: KvFormat, blocks: usize) -> usize {
+        Self::layout_of(spec, format).block_bytes() * spec.layers.len() * blocks
+    }
+
+    /// Shape of a block.
+    pub fn layout(&self) -> KvLayout {
+        self.layout
+    }
+
+    /// How many blocks there are.
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// How many tokens they hold.
+    pub fn tokens(&self) -> usize {
+        self.blocks * BLOCK
+    }
+
+    /// One layer's blocks.
+    pub(crate) fn layer(&mut self, layer: usize) -> &mut [u8] {
+        &mut self.layers[layer]
+    }
+}
