@@ -36,8 +36,14 @@ pub(super) fn new(max_steps: u64) -> Environment<'static> {
     environment.set_unknown_method_callback(method);
     environment.set_formatter(format);
     environment.add_filter("tojson", tojson);
+    environment.add_test("iterable", is_iterable);
     environment.add_function("raise_exception", raise_exception);
     environment
+}
+
+/// Python can walk over strings, lists and dicts, and Jinja over what is undefined, but not over `none`.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
 }
 
 /// The function `strftime_now` of a request.

@@ -6,7 +6,8 @@ use crate::added::AddedTokens;
 use crate::error::TextError;
 use crate::model::{Bpe, Merges, Missing, Model, Ranks, Unigram, Whole, WordPiece};
 use crate::normalizer::{Bert, Normalizer, Target, is_punctuation};
-use crate::pretokenizer::{Behavior, Delimiter, PreTokenizer, Step};
+use crate::pattern::Pattern;
+use crate::pretokenizer::{Behavior, Delimiter, PreTokenizer, Prepend, Step};
 use crate::spelling::Spelling;
 use crate::tokenizer::{Framing, NamedTokens, Parts};
 use crate::vocabulary::{Kind, Vocabulary};
@@ -19,6 +20,7 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const SCORES: &str = "tokenizer.ggml.scores";
 const ADD_SPACE: &str = "tokenizer.ggml.add_space_prefix";
+const SQUEEZE: &str = "tokenizer.ggml.remove_extra_whitespaces";
 
 /// The mark that SentencePiece and GGUF write for a space.
 const SPACE_MARK: &str = "▁";
@@ -110,12 +112,9 @@ fn byte_level(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel, Te
     let preset: &Preset = preset(name).ok_or_else(unsupported)?;
     let pairs = metadata.strs(MERGES).ok_or_else(|| missing(MERGES, "gpt2"))?;
     let merges = Merges::new(vocabulary, pairs.filter_map(split_merge));
-    let mut steps =
-        preset.patterns.iter().map(|pattern| Step::isolate(pattern)).collect::<Result<Vec<_>, _>>()?;
-    steps.push(Step::Bytes);
     Ok(Kernel {
         normalizer: (preset.compose == Compose::Nfc).then_some(Normalizer::Nfc),
-        pre_tokenizer: PreTokenizer { steps },
+        pre_tokenizer: PreTokenizer { steps: steps(preset)? },
         model: Model::Bpe(Bpe {
             ranks: Ranks::Merges(merges),
             missing: Missing::default(),
@@ -125,6 +124,13 @@ fn byte_level(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel, Te
         adds_space: false,
         adds: Adds { bos: preset.adds_bos, eos: false, separator: false },
     })
+}
+
+fn steps(preset: &Preset) -> Result<Vec<Step>, TextError> {
+    let isolate = |pattern: &&str| Step::isolate(pattern);
+    let on_text = preset.patterns.iter().map(isolate);
+    let on_bytes = preset.patterns_on_bytes.iter().map(isolate);
+    on_text.chain([Ok(Step::Bytes)]).chain(on_bytes).collect()
 }
 
 /// The two sides of `left right`; the left one may begin with a space.
@@ -146,6 +152,29 @@ fn sentencepiece(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel,
         adds_space,
         adds: Adds { bos: true, eos: false, separator: false },
     })
+}
+
+fn unigram(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel, TextError> {
+    let adds_space = metadata.bool(ADD_SPACE).unwrap_or(true);
+    let scores = scores(metadata, vocabulary, "t5")?;
+    let missing = missing_characters(metadata, vocabulary);
+    let prepend = if adds_space { Prepend::Always } else { Prepend::Never };
+    let replacement = '▁';
+    Ok(Kernel {
+        normalizer: metadata.bool(SQUEEZE).unwrap_or(false).then(squeeze_spaces).transpose()?,
+        pre_tokenizer: PreTokenizer { steps: vec![Step::Metaspace { replacement, prepend }] },
+        model: Model::Unigram(Unigram::new(vocabulary, scores, missing)),
+        spelling: Spelling::SentencePiece,
+        adds_space,
+        adds: Adds { bos: false, eos: true, separator: false },
+    })
+}
+
+/// No spaces at the ends, one between words.
+fn squeeze_spaces() -> Result<Normalizer, TextError> {
+    let runs = Target::Pattern(Pattern::new(" {2,}")?);
+    let squeeze = Normalizer::Replace { pattern: runs, with: " ".to_owned() };
+    Ok(Normalizer::Sequence(vec![Normalizer::Strip { left: true, right: true }, squeeze]))
 }
 
 fn missing_characters(metadata: &Metadata, vocabulary: &Vocabulary) -> Missing {
@@ -211,18 +240,4 @@ fn named(metadata: &Metadata, vocabulary: &Vocabulary) -> NamedTokens {
     let named = ENDS.iter().filter_map(|key| metadata.u32(key));
     let bos = token(metadata, vocabulary, "tokenizer.ggml.bos_token_id");
     NamedTokens { bos, ends: end_tokens(vocabulary, named) }
-}
-
-fn unigram(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel, TextError> {
-    let adds_space = metadata.bool(ADD_SPACE).unwrap_or(true);
-    let scores = scores(metadata, vocabulary, "t5")?;
-    let missing = missing_characters(metadata, vocabulary);
-    Ok(Kernel {
-        normalizer: Some(mark_spaces(adds_space)),
-        pre_tokenizer: PreTokenizer::default(),
-        model: Model::Unigram(Unigram::new(vocabulary, scores, missing)),
-        spelling: Spelling::SentencePiece,
-        adds_space,
-        adds: Adds { bos: false, eos: true, separator: false },
-    })
 }

@@ -1,4 +1,7 @@
 //! Where the tests find the default model and the recorded reference outputs.
+#![allow(dead_code)] // every test file uses its own part
+
+pub mod gguf;
 
 use ropeway_weights::Checkpoint;
 use serde_json::Value;
@@ -30,14 +33,23 @@ fn cached() -> Option<PathBuf> {
     Some(home.join("models/smollm2-135m").join(FILE))
 }
 
-/// A file of `tests/golden`.
+/// A file of the repository's `tests/golden`.
 pub fn golden(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(name);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_str(&text).expect("golden files are JSON")
+    json(&Path::new("../../tests/golden").join(name))
 }
 
-/// A list of token ids in a golden file.
+/// A file of this crate's `tests/fixtures`.
+pub fn fixture(name: &str) -> Value {
+    json(&Path::new("tests/fixtures").join(name))
+}
+
+fn json(path: &Path) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).expect("recorded files are JSON")
+}
+
+/// A list of token ids in a recorded file.
 pub fn ids(value: &Value) -> Vec<u32> {
     value.as_array().expect("a list").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
 }
