@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `tokenizer` | the public [`Tokenizer`]: its parts and the order in which they work |
 //! | `source` | builds the parts from GGUF metadata or from a folder with tokenizer.json |
-//! | `added`, `normalizer`, `pretokenizer`, `model` | the steps from text to ids |
+//! | `added`, `normalizer`, `charsmap`, `pretokenizer`, `model` | the steps from text to ids |
 //! | `vocabulary`, `spelling`, `detokenizer` | the token table, and from ids to text |
 //! | `pattern` | regular expressions in linear time |
 //! | `chat` | the public [`ChatTemplate`] |
@@ -17,6 +17,7 @@
 //! and using them ends in a result or a [`TextError`] in bounded time and memory.
 
 mod added;
+mod charsmap;
 mod chat;
 mod detokenizer;
 mod error;

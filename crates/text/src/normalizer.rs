@@ -1,5 +1,6 @@
 //! Normalising: rewriting text before it is cut, as the model's training data was.
 
+use crate::charsmap::Charsmap;
 use crate::error::TextError;
 use crate::pattern::Pattern;
 use std::borrow::Cow;
@@ -27,6 +28,7 @@ pub(crate) enum Normalizer {
         with: String,
     },
     Bert(Bert),
+    Charsmap(Charsmap),
     /// One after the other.
     Sequence(Vec<Normalizer>),
 }
@@ -72,6 +74,7 @@ impl Normalizer {
                 replace(pattern, with, &text)?.into()
             }
             Normalizer::Bert(bert) => bert.apply(&text).into(),
+            Normalizer::Charsmap(charsmap) => charsmap.apply(&text).into(),
         })
     }
 }

@@ -3,6 +3,7 @@
 use super::end_tokens::end_tokens;
 use super::gguf_presets::{Compose, Preset, preset};
 use crate::added::AddedTokens;
+use crate::charsmap::Charsmap;
 use crate::error::TextError;
 use crate::model::{Bpe, Merges, Missing, Model, Ranks, Unigram, Whole, WordPiece};
 use crate::normalizer::{Bert, Normalizer, Target, is_punctuation};
@@ -20,6 +21,7 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const SCORES: &str = "tokenizer.ggml.scores";
 const ADD_SPACE: &str = "tokenizer.ggml.add_space_prefix";
+const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 const SQUEEZE: &str = "tokenizer.ggml.remove_extra_whitespaces";
 
 /// The mark that SentencePiece and GGUF write for a space.
@@ -161,7 +163,7 @@ fn unigram(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel, TextE
     let prepend = if adds_space { Prepend::Always } else { Prepend::Never };
     let replacement = '▁';
     Ok(Kernel {
-        normalizer: metadata.bool(SQUEEZE).unwrap_or(false).then(squeeze_spaces).transpose()?,
+        normalizer: Some(unigram_normalizer(metadata)?),
         pre_tokenizer: PreTokenizer { steps: vec![Step::Metaspace { replacement, prepend }] },
         model: Model::Unigram(Unigram::new(vocabulary, scores, missing)),
         spelling: Spelling::SentencePiece,
@@ -170,11 +172,19 @@ fn unigram(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel, TextE
     })
 }
 
-/// No spaces at the ends, one between words.
-fn squeeze_spaces() -> Result<Normalizer, TextError> {
-    let runs = Target::Pattern(Pattern::new(" {2,}")?);
-    let squeeze = Normalizer::Replace { pattern: runs, with: " ".to_owned() };
-    Ok(Normalizer::Sequence(vec![Normalizer::Strip { left: true, right: true }, squeeze]))
+/// The model's own rules; then, where asked for, no spaces at the ends and one between words.
+fn unigram_normalizer(metadata: &Metadata) -> Result<Normalizer, TextError> {
+    let mut steps = Vec::new();
+    if let Some(rules) = metadata.i32s(CHARSMAP) {
+        let bytes: Vec<u8> = rules.map(|byte| byte as u8).collect();
+        steps.push(Normalizer::Charsmap(Charsmap::new(&bytes)?));
+    }
+    if metadata.bool(SQUEEZE).unwrap_or(false) {
+        let runs = Target::Pattern(Pattern::new(" {2,}")?);
+        steps.push(Normalizer::Strip { left: true, right: true });
+        steps.push(Normalizer::Replace { pattern: runs, with: " ".to_owned() });
+    }
+    Ok(Normalizer::Sequence(steps))
 }
 
 fn missing_characters(metadata: &Metadata, vocabulary: &Vocabulary) -> Missing {

@@ -11,26 +11,31 @@ const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /// The default chat model, or `None` with a printed reason.
 pub fn smollm2() -> Option<Checkpoint> {
-    let candidates: Vec<PathBuf> = [given(), cached()].into_iter().flatten().collect();
-    let Some(path) = candidates.iter().find(|path| path.is_file()) else {
-        eprintln!(
-            "skipped: no {FILE} at {candidates:?}; run `ropeway pull smollm2:135m` or set ROPEWAY_TEST_MODEL_DIR"
-        );
-        return None;
-    };
-    Some(Checkpoint::open(path).expect("the default model opens"))
+    let path = find(FILE, "smollm2-135m", "smollm2:135m")?;
+    Some(Checkpoint::open(&path).expect("the default model opens"))
 }
 
-fn given() -> Option<PathBuf> {
-    Some(Path::new(&std::env::var_os("ROPEWAY_TEST_MODEL_DIR")?).join(FILE))
+/// The folder of the default embedding model, or `None` with a printed reason.
+pub fn minilm() -> Option<PathBuf> {
+    find("all-minilm-l6-v2/tokenizer.json", "", "all-minilm:l6-v2")
+        .map(|path| path.parent().unwrap().to_owned())
 }
 
-fn cached() -> Option<PathBuf> {
-    let home = match std::env::var_os("ROPEWAY_HOME") {
-        Some(home) => PathBuf::from(home),
-        None => Path::new(&std::env::var_os("HOME")?).join(".cache/ropeway"),
-    };
-    Some(home.join("models/smollm2-135m").join(FILE))
+/// A file of the folder that `ROPEWAY_TEST_MODEL_DIR` names, or of a model in the cache.
+fn find(file: &str, model: &str, name: &str) -> Option<PathBuf> {
+    let given = std::env::var_os("ROPEWAY_TEST_MODEL_DIR").map(|folder| Path::new(&folder).join(file));
+    let cached = home().map(|home| home.join("models").join(model).join(file));
+    let candidates: Vec<PathBuf> = [given, cached].into_iter().flatten().collect();
+    let found = candidates.iter().find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: none of {candidates:?}; run `ropeway pull {name}` or set ROPEWAY_TEST_MODEL_DIR");
+    }
+    found.cloned()
+}
+
+fn home() -> Option<PathBuf> {
+    let given = std::env::var_os("ROPEWAY_HOME").map(PathBuf::from);
+    given.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache/ropeway")))
 }
 
 /// A file of the repository's `tests/golden`.

@@ -1,8 +1,10 @@
 //! The `normalizer` of tokenizer.json.
 
+use crate::charsmap::Charsmap;
 use crate::error::TextError;
 use crate::normalizer::{Bert, Normalizer, Target};
 use crate::pattern::Pattern;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,6 +23,7 @@ enum Entry {
     Prepend { prepend: String },
     Replace { pattern: PatternEntry, content: String },
     BertNormalizer(BertEntry),
+    Precompiled { precompiled_charsmap: String },
 }
 
 #[derive(Deserialize)]
@@ -65,7 +68,14 @@ pub(super) fn build(value: Value) -> Result<Normalizer, TextError> {
             strip_accents: bert.strip_accents.unwrap_or(bert.lowercase),
             lowercase: bert.lowercase,
         }),
+        Entry::Precompiled { precompiled_charsmap } => Normalizer::Charsmap(charsmap(&precompiled_charsmap)?),
     })
+}
+
+fn charsmap(encoded: &str) -> Result<Charsmap, TextError> {
+    let no_base64 =
+        |error| TextError::Inconsistent(format!("its normalisation rules are no base64 ({error})"));
+    Charsmap::new(&BASE64_STANDARD.decode(encoded).map_err(no_base64)?)
 }
 
 fn target(entry: PatternEntry) -> Result<Target, TextError> {

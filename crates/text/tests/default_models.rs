@@ -1,8 +1,8 @@
-//! The default model's tokenizer against the ids that Hugging Face's gives for the same vocabulary.
+//! The default models' tokenizers against the ids that Hugging Face's give for the same vocabularies.
 
 mod common;
 
-use common::{golden, ids, smollm2};
+use common::{golden, ids, minilm, smollm2};
 use proptest::prelude::*;
 use ropeway_text::{Special, SpecialTokens, Tokenizer};
 use std::sync::OnceLock;
@@ -62,6 +62,16 @@ fn the_turn_marker_and_the_end_of_a_document_end_a_generation() {
     assert_eq!(texts, ["<|endoftext|>", "<|im_end|>"]);
     assert_eq!(tokenizer.bos_token(), Some(1));
     assert_eq!(tokenizer.vocab_size(), 49152);
+}
+
+#[test]
+fn the_embedding_model_gives_the_reference_ids() {
+    let Some(folder) = minilm() else { return };
+    let tokenizer = Tokenizer::from_folder(&folder).unwrap();
+    for item in golden("minilm.json")["items"].as_array().unwrap() {
+        let text = item["text"].as_str().unwrap();
+        assert_eq!(tokenizer.encode(text, Special::PLAIN).unwrap(), ids(&item["input_ids"]), "{text:?}");
+    }
 }
 
 proptest! {
