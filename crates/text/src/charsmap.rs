@@ -31,8 +31,8 @@ impl Charsmap {
         Ok(Self { units, replacements: replacements.to_owned() })
     }
 
-    /// Replaces the longest run that has a rule, again and again.
-    pub(crate) fn apply(&self, text: &str) -> String {
+    /// Replaces the longest run that has a rule, again and again, as long as the result has at most `limit` bytes.
+    pub(crate) fn apply(&self, text: &str, limit: usize) -> Result<String, TextError> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(character) = rest.chars().next() {
@@ -40,10 +40,13 @@ impl Charsmap {
                 Some(found) => found,
                 None => (character.len_utf8(), &rest[..character.len_utf8()]),
             };
+            if out.len() + replacement.len() > limit {
+                return Err(TextError::TextTooLong { bytes: out.len() + replacement.len(), limit });
+            }
             out.push_str(replacement);
             rest = &rest[length..];
         }
-        out
+        Ok(out)
     }
 
     /// The longest rule for a beginning of `text`: how much it takes, and what replaces that.
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn without_rules_text_stays() {
-        assert_eq!(Charsmap::new(b"\0\0\0\0").unwrap().apply("añ"), "añ");
+        assert_eq!(Charsmap::new(b"\0\0\0\0").unwrap().apply("añ", 10).unwrap(), "añ");
     }
 
     proptest! {
@@ -108,7 +111,7 @@ mod tests {
             let mut bytes = ((units.len() * 4) as u32).to_le_bytes().to_vec();
             bytes.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
             bytes.extend(b"a\0\xC3\xA9\0");
-            Charsmap::new(&bytes).unwrap().apply(&text);
+            let _ = Charsmap::new(&bytes).unwrap().apply(&text, 100);
         }
     }
 }

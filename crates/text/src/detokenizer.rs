@@ -8,6 +8,7 @@
 use crate::tokenizer::{SpecialTokens, Tokenizer};
 
 /// An incremental decoder of one sequence.
+#[derive(Debug)]
 pub struct Detokenizer {
     tokenizer: Tokenizer,
     special: SpecialTokens,
@@ -19,7 +20,7 @@ pub struct Detokenizer {
 }
 
 /// Where in the text the next token stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// At the very start, where a space that tokenizing put there is taken away again.
     Start,

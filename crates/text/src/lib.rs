@@ -34,3 +34,16 @@ pub use chat::{ChatRequest, ChatTemplate, TemplateTokens};
 pub use detokenizer::Detokenizer;
 pub use error::TextError;
 pub use tokenizer::{Around, InText, Special, SpecialTokens, Tokenizer};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokenizers_and_templates_are_shared_between_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Tokenizer>();
+        shared::<Detokenizer>();
+        shared::<ChatTemplate>();
+    }
+}

@@ -4,8 +4,12 @@ use crate::charsmap::Charsmap;
 use crate::error::TextError;
 use crate::pattern::Pattern;
 use std::borrow::Cow;
+use std::ops::Range;
 use unicode_categories::UnicodeCategories;
 use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
+
+/// Rules of a file can make a text longer without end; no real ones make the longest text four times as long.
+const MAX_BYTES: usize = 64 << 20;
 
 /// One way to rewrite text.
 pub(crate) enum Normalizer {
@@ -69,12 +73,9 @@ impl Normalizer {
             Normalizer::StripAccents => without_accents(&text),
             Normalizer::Strip { left, right } => strip(&text, *left, *right).to_owned().into(),
             Normalizer::Prepend(prefix) => Cow::Owned(format!("{prefix}{text}")),
-            Normalizer::Replace { pattern: Target::Text(from), with } => text.replace(from, with).into(),
-            Normalizer::Replace { pattern: Target::Pattern(pattern), with } => {
-                replace(pattern, with, &text)?.into()
-            }
+            Normalizer::Replace { pattern, with } => replace(pattern, with, &text)?.into(),
             Normalizer::Bert(bert) => bert.apply(&text).into(),
-            Normalizer::Charsmap(charsmap) => charsmap.apply(&text).into(),
+            Normalizer::Charsmap(charsmap) => charsmap.apply(&text, MAX_BYTES)?.into(),
         })
     }
 }
@@ -88,15 +89,28 @@ fn strip(text: &str, left: bool, right: bool) -> &str {
     if right { text.trim_end() } else { text }
 }
 
-fn replace(pattern: &Pattern, with: &str, text: &str) -> Result<String, TextError> {
+fn replace(pattern: &Target, with: &str, text: &str) -> Result<String, TextError> {
     let mut replaced = String::with_capacity(text.len());
     let mut done = 0;
-    pattern.each_match(text, |range| {
-        replaced.push_str(&text[done..range.start]);
-        replaced.push_str(with);
-        done = range.end;
-    })?;
+    let mut found = |range: Range<usize>| {
+        if replaced.len() <= MAX_BYTES {
+            replaced.push_str(&text[done..range.start]);
+            replaced.push_str(with);
+            done = range.end;
+        }
+    };
+    match pattern {
+        Target::Text(from) => {
+            for (start, _) in text.match_indices(from.as_str()) {
+                found(start..start + from.len());
+            }
+        }
+        Target::Pattern(pattern) => pattern.each_match(text, found)?,
+    }
     replaced.push_str(&text[done..]);
+    if replaced.len() > MAX_BYTES {
+        return Err(TextError::TextTooLong { bytes: replaced.len(), limit: MAX_BYTES });
+    }
     Ok(replaced)
 }
 
@@ -154,6 +168,14 @@ mod tests {
         let bert = Bert { clean_text: true, space_ideographs: true, strip_accents: true, lowercase: true };
         let text = Cow::Borrowed("Héllo\u{0}\tWÖRLD 中文");
         assert_eq!(Normalizer::Bert(bert).apply(text).unwrap(), "hello world  中  文 ");
+    }
+
+    #[test]
+    fn rules_that_blow_text_up_are_an_error() {
+        let blow_up =
+            || Normalizer::Replace { pattern: Target::Text("a".to_owned()), with: "a".repeat(10_000) };
+        let sequence = Normalizer::Sequence(vec![blow_up(), blow_up(), blow_up()]);
+        assert!(matches!(sequence.apply("a".into()), Err(TextError::TextTooLong { .. })));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::pretokenizer::{Place, PreTokenizer};
 use crate::spelling::Spelling;
 use crate::vocabulary::{Kind, Vocabulary};
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 /// Turns text into token ids and back. Cheap to clone; clones share everything.
@@ -102,8 +103,9 @@ pub enum SpecialTokens {
     Skip,
 }
 
-/// A text longer than this is refused: offsets are 32 bits wide, and normalising may make a text several times longer.
-const MAX_TEXT_BYTES: usize = 256 << 20;
+/// A text longer than this is refused. A million tokens of context are about 5 MB of text; the largest working memory,
+/// for SentencePiece's one piece, is 40 times the text.
+const MAX_TEXT_BYTES: usize = 16 << 20;
 
 impl Tokenizer {
     pub(crate) fn from_parts(parts: Parts) -> Self {
@@ -191,6 +193,15 @@ impl Tokenizer {
         if let Some(text) = vocabulary.text(id) {
             spelling.write(text, vocabulary.kind(id), first, out);
         }
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("vocab_size", &self.vocab_size())
+            .field("named", &self.parts.named)
+            .finish_non_exhaustive()
     }
 }
 

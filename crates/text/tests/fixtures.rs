@@ -165,7 +165,7 @@ fn broken_tokenizers_are_errors_that_say_what_is_wrong() {
         (with("model", json!({"vocab": {"a": 0}, "merges": [], "end_of_word_suffix": "</w>"})), "</w>"),
     ];
     for (tokenizer, expected) in table {
-        let message = from_json(&tokenizer).err().expect("an error").to_string();
+        let message = from_json(&tokenizer).expect_err("an error").to_string();
         assert!(message.contains(expected), "{message}");
     }
     let empty = tempfile::tempdir().unwrap();
@@ -196,13 +196,13 @@ fn broken_gguf_tokenizers_are_errors_that_say_what_is_wrong() {
     for (key, value, expected) in table {
         let mut metadata = base();
         metadata.insert(key.to_owned(), value);
-        let message = from_metadata(&metadata).err().expect("an error").to_string();
+        let message = from_metadata(&metadata).expect_err("an error").to_string();
         assert!(message.contains(expected), "{message}");
     }
     let mut unknown = base();
     unknown.insert("tokenizer.ggml.model".to_owned(), json!({"str": "gpt2"}));
     unknown.insert("tokenizer.ggml.pre".to_owned(), json!({"str": "quantum"}));
-    assert!(from_metadata(&unknown).err().unwrap().to_string().contains("`quantum`"));
+    assert!(from_metadata(&unknown).unwrap_err().to_string().contains("`quantum`"));
 }
 
 proptest! {

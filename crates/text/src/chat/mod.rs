@@ -37,6 +37,7 @@ const MAX_STEPS: u64 = 20_000_000;
 const MAX_OUTPUT: usize = 64 << 20;
 
 /// A model's chat template.
+#[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
     tokens: TemplateTokens,

@@ -21,6 +21,9 @@ pub(crate) struct Unigram {
     missing_score: f64,
 }
 
+/// Longer tokens are never found: SentencePiece makes none, and a file of them would make every text slow.
+const MAX_TOKEN_BYTES: usize = 512;
+
 /// How much worse than the worst token a missing character is.
 const MISSING_PENALTY: f64 = 10.0;
 
@@ -85,7 +88,7 @@ impl Unigram {
     fn each_token(&self, vocabulary: &Vocabulary, text: &[u8], mut found: impl FnMut(u32, usize)) {
         let bytes = |id: u32| vocabulary.text(id).unwrap_or_default().as_bytes();
         let mut range = self.sorted.as_slice();
-        for (depth, &byte) in text.iter().enumerate() {
+        for (depth, &byte) in text.iter().enumerate().take(MAX_TOKEN_BYTES) {
             let from = range.partition_point(|&id| bytes(id).get(depth) < Some(&byte));
             let to = range.partition_point(|&id| bytes(id).get(depth) <= Some(&byte));
             range = &range[from..to];

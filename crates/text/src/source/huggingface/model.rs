@@ -5,7 +5,10 @@ use crate::error::TextError;
 use crate::model::{Bpe, Merges, Missing, Model, Ranks, Unigram, Whole, WordPiece};
 use crate::vocabulary::Vocabulary;
 
+/// BERT takes longer words as unknown.
 const MAX_WORD_CHARS: usize = 100;
+/// The prefix is put before every piece that is tried.
+const MAX_PREFIX_BYTES: usize = 16;
 
 pub(super) fn build(entry: &ModelEntry<'_>, vocabulary: &Vocabulary) -> Result<Model, TextError> {
     match entry.kind() {
@@ -48,10 +51,17 @@ fn unigram(entry: &ModelEntry<'_>, vocabulary: &Vocabulary) -> Unigram {
 
 fn wordpiece(entry: &ModelEntry<'_>, vocabulary: &Vocabulary) -> Result<WordPiece, TextError> {
     let name = entry.unk_token.as_deref().unwrap_or("[UNK]");
+    let later = entry.continuing_subword_prefix.clone().unwrap_or_else(|| "##".to_owned());
+    if later.len() > MAX_PREFIX_BYTES {
+        return Err(TextError::Unsupported {
+            part: "WordPiece prefix",
+            name: format!("{} bytes long", later.len()),
+        });
+    }
     let absent = || TextError::Inconsistent(format!("its unknown token {name:?} is not in the vocabulary"));
     Ok(WordPiece {
         first: String::new(),
-        later: entry.continuing_subword_prefix.clone().unwrap_or_else(|| "##".to_owned()),
+        later,
         unknown: vocabulary.id(name).ok_or_else(absent)?,
         max_chars: entry.max_input_chars_per_word.unwrap_or(MAX_WORD_CHARS).min(MAX_WORD_CHARS),
     })
