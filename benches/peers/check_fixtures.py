@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks llama.cpp about the GGUF files in tests/fixtures/models: two implementations that know nothing of Ropeway must agree.
+"""Asks llama.cpp about the GGUF files in tests/fixtures/models: it and transformers, which made them, must agree.
 
 Compares log-probabilities of the whole vocabulary after the whole prompt and after its first half. Run it after the
 fixtures were made anew; setup.sh gets llama.cpp.

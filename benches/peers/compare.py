@@ -26,7 +26,7 @@ POINTS = {
     "decode_1": "decode, one stream",
     "decode_64": "decode, batch 64, 100-token contexts",
 }
-BATCH, CONTEXT, NEW_TOKENS = 64, 100, 64
+BATCH, CONTEXT, NEW_TOKENS = 64, 100, 32
 # The slowest single command (llama-batched-bench) takes two to three minutes on two cores.
 COMMAND_LIMIT_S = 1800
 
@@ -57,13 +57,15 @@ class LlamaCpp:
         self.needs = folder / "llama-bench"
 
     def measure(self):
-        return self.one_stream() | self.batched()
+        short = self.one_stream("-p", "512", "-n", "128")
+        # Half a minute a run: long enough to need no warm-up, which would be as long again.
+        long = self.one_stream("-p", "4000", "-n", "0", "--no-warmup")
+        return dict(prefill_512=short[512], prefill_4000=long[4000], decode_1=short[0]) | self.batched()
 
-    def one_stream(self):
-        sizes = ["-p", "512,4000", "-n", "128", "-r", "1", "-o", "jsonl"]
-        lines = json_lines(output_of([self.needs, "-m", self.model, "-t", str(self.threads), *sizes]))
-        speed = {(line["n_prompt"], line["n_gen"]): line["avg_ts"] for line in lines}
-        return dict(prefill_512=speed[512, 0], prefill_4000=speed[4000, 0], decode_1=speed[0, 128])
+    def one_stream(self, *sizes):
+        """llama-bench's tokens a second by prompt length; 0 is decoding."""
+        command = [self.needs, "-m", self.model, "-t", str(self.threads), "-r", "1", "-o", "jsonl", *sizes]
+        return {line["n_prompt"]: line["avg_ts"] for line in json_lines(output_of(command))}
 
     def batched(self):
         threads = ["-t", str(self.threads), "-tb", str(self.threads)]
@@ -97,7 +99,7 @@ class Ropeway:
         self.machine = None
 
     def measure(self):
-        command = [self.needs, "bench", "model", self.model, "--threads", str(self.threads), "--json"]
+        command = [self.needs, "bench", "model", self.model, "--threads", str(self.threads), "--repeat", "3", "--json"]
         report = json.loads(output_of(command))
         self.machine = report["machine"] | {"isa": report["isa"]}
         prefill = {entry["tokens"]: entry["tok_s"] for entry in report["prefill"]}
@@ -127,7 +129,8 @@ def sides(given):
     ]
     for side in wanted:
         if not side.needs.exists():
-            print(f"left out: {side.label} (no {side.needs}; benches/peers/setup.sh or cargo build --release)", file=sys.stderr)
+            remedy = "cargo build --release" if side.label == ROPEWAY else "benches/peers/setup.sh"
+            print(f"left out: {side.label}, there is no {side.needs}: run {remedy}", file=sys.stderr)
     return [side for side in wanted if side.needs.exists()]
 
 
@@ -150,7 +153,7 @@ def measure_rounds(present, rounds):
 
 
 def medians(values):
-    return {label: {point: statistics.median(runs) for point, runs in points.items()} for label, points in values.items()}
+    return {label: {point: statistics.median(of) for point, of in runs.items()} for label, runs in values.items()}
 
 
 def ratios(middle):

@@ -55,11 +55,11 @@ class LlamaServer:
     def next_token(self, ids, count):
         """The `count` likeliest next tokens after `ids`, likeliest first: {id: log-probability}.
 
-        The answer itself is forced to be a plain letter: the server keeps the probabilities back when it ends the text or
-        stops within a character. They are of the logits before any bias.
+        The answer itself is forced to be a plain letter: the server keeps the probabilities back when it ends the text
+        or stops within a character. They are of the logits before any bias.
         """
-        ask = dict(prompt=ids, n_predict=1, n_probs=count, logit_bias=[["a", 1000]], temperature=0, cache_prompt=True)
-        body = json.dumps(ask).encode()
+        plain_answer = dict(n_predict=1, logit_bias=[["a", 1000]], temperature=0)
+        body = json.dumps(dict(prompt=ids, n_probs=count, cache_prompt=True, **plain_answer)).encode()
         request = urllib.request.Request(f"{self.url}/completion", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=ANSWER_LIMIT_S) as answer:
             first = json.load(answer)["completion_probabilities"][0]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""OpenVINO GenAI's continuous batching on a GGUF file, in process and without HTTP: one JSON object on standard output.
+"""OpenVINO GenAI's continuous batching on a GGUF file, in process, without HTTP: one JSON object on standard output.
 
-Run by compare.py with the Python of the environment that setup.sh made. Prompts are random token ids, given as ids: what a
-prompt says does not change its cost. The scheduler is as OpenVINO ships it, with prefix caching off.
+Run by compare.py with the Python of the environment that setup.sh made. Prompts are random token ids, given as ids:
+what a prompt says does not change its cost. The scheduler is as OpenVINO ships it, with prefix caching off.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def main():
         prefill_512=prefill_speed(pipe, 512),
         prefill_4000=prefill_speed(pipe, 4000),
         decode_1=decode_speed(pipe, 1, 16, 128),
-        decode_64=decode_speed(pipe, 64, 100, 64),
+        decode_64=decode_speed(pipe, 64, 100, 32),
     )
     print(json.dumps({point: round(speed, 1) for point, speed in speeds.items()}))
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How close llama.cpp stays to float32 on recorded continuations, by teacher forcing: the figures beside Ropeway's own.
+"""How close llama.cpp stays to float32 on recorded continuations, by teacher forcing.
 
     benches/peers/quality.py --model FILE.gguf --golden GREEDY.json
 
-GREEDY.json has `items` with `prompt_ids` and `greedy_ids` from a float32 implementation, and may have `greedy_logprobs` of
-those ids. After each true prefix llama.cpp is asked for its next token: how often is it the recorded one, and how far is
-that token's log-probability from the recorded one?
+GREEDY.json has `items` with `prompt_ids` and `greedy_ids` from a float32 implementation, and may have
+`greedy_logprobs` of those ids. After each true prefix llama.cpp is asked for its next token: how often is it the
+recorded one, and how far is that token's log-probability from the recorded one?
 """
 
 import argparse
