@@ -29,6 +29,8 @@ POINTS = {
 BATCH, CONTEXT, NEW_TOKENS = 64, 100, 32
 # The slowest single command (llama-batched-bench) takes two to three minutes on two cores.
 COMMAND_LIMIT_S = 1800
+# What an idle machine with a shell and an editor shows; above it the sides no longer get the same machine.
+QUIET_LOAD = 0.5
 
 
 class SideFailed(Exception):
@@ -204,6 +206,8 @@ def parse():
 def main():
     given = parse()
     load_before = os.getloadavg()[0]
+    if load_before > QUIET_LOAD:
+        print(f"the machine is busy (load {load_before:.1f}): do not quote these numbers", file=sys.stderr)
     present = sides(given)
     values = measure_rounds(present, given.rounds)
     middle = medians(values)
