@@ -12,7 +12,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use ropeway_executor::ExecutorError;
 use ropeway_hub::HubError;
+use ropeway_model::LoadError;
 use ropeway_text::TextError;
 use ropeway_weights::WeightsError;
 
@@ -77,6 +79,18 @@ impl From<HubError> for Failure {
 
 impl From<WeightsError> for Failure {
     fn from(error: WeightsError) -> Failure {
+        Failure::without_hint(error)
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Failure {
+        Failure::without_hint(error)
+    }
+}
+
+impl From<ExecutorError> for Failure {
+    fn from(error: ExecutorError) -> Failure {
         Failure::without_hint(error)
     }
 }

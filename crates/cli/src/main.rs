@@ -1,12 +1,14 @@
 //! The `ropeway` command.
 //!
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
-//! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself. Results go to standard output, everything
+//! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says
+//! about itself, [`model_args`] how a model is loaded. Results go to standard output, everything
 //! else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod commands;
 mod facts;
 mod failure;
+mod model_args;
 mod output;
 mod pulling;
 

@@ -1,8 +1,10 @@
 //! Activations as the matmul kernels read them: tiles of six rows, interleaved, so that one broadcast stream
 //! serves a tile.
 //!
-//! Quantised (for affine weights): groups of 32 inputs, `a[k] ~ scale * quant[k]`, quants signed bytes, with the
-//! sums that fold zero points and minimums into the product. Float (for float weights): `[tile][k][6 rows]`.
+//! Quantised (for affine weights): groups of 32 inputs, `a[k] ~ scale * quant[k]`, with the sums that fold zero points
+//! and minimums into the product. A narrow quant is one signed byte; a wide one is `256 * high + low`, two signed
+//! bytes that go through the same integer units in two passes, for products whose rounding would show in the
+//! result. Float (for float weights): `[tile][k][6 rows]`.
 
 #![allow(unsafe_code, reason = "tiles are filled by several threads at once")]
 
@@ -12,12 +14,15 @@ use crate::packed::{GROUP, STEP};
 /// Rows of a tile: with 32 outputs it fills the 32 registers of AVX-512 with accumulators.
 pub const TILE: usize = 6;
 
+/// A group's bytes: `[step][row][4 inputs]`.
+pub type Quants = [[[i8; STEP]; TILE]; GROUP / STEP];
+
 /// One group of 32 inputs for the six rows of a tile.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Record {
-    /// `[step][row][4 inputs]`.
-    pub quants: [[[i8; STEP]; TILE]; GROUP / STEP],
+    /// The quants, or the high bytes of wide ones.
+    pub quants: Quants,
     /// Scale of each row's group.
     pub scale: [f32; TILE],
     /// `scale * sum of quants`: of the whole group, its first and its second half.
@@ -30,6 +35,8 @@ pub struct Record {
 
 // SAFETY: numbers only, 432 bytes without padding.
 unsafe impl Plain for Record {}
+// SAFETY: bytes only.
+unsafe impl Plain for Quants {}
 const _: () = assert!(size_of::<Record>() == 432 && align_of::<Record>() == 4);
 
 /// Index of a [`Record`]'s sums: the whole group, or a half.
@@ -53,27 +60,71 @@ impl Record {
         start8: [[0; TILE]; 3],
     };
 
-    /// Quantises one row's group into place. The result depends on `values` alone, never on other rows.
+    /// Quantises one row's group into place, into single bytes. The result depends on `values` alone.
     #[inline(always)]
     pub(crate) fn put(&mut self, row: usize, values: &[f32; GROUP]) {
-        let largest = largest_magnitude(values);
-        let scale = largest / 127.0;
-        let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        let mut quants = [0i32; GROUP];
-        for (quant, value) in quants.iter_mut().zip(values) {
-            *quant = round_to_byte(value * inverse);
-        }
-        for (step, four) in quants.chunks_exact(STEP).enumerate() {
-            self.quants[step][row] = [four[0] as i8, four[1] as i8, four[2] as i8, four[3] as i8];
-        }
-        let first: i32 = quants[..GROUP / 2].iter().sum();
-        let second: i32 = quants[GROUP / 2..].iter().sum();
+        let quants = quantise(values, NARROW);
+        put_bytes(&mut self.quants, row, |k| quants.ints[k] as i8);
+        self.put_sums(row, quants.scale, quants.half_sums());
+    }
+
+    /// The same into two bytes: high ones here, low ones into `lows`.
+    #[inline(always)]
+    pub(crate) fn put_wide(&mut self, lows: &mut Quants, row: usize, values: &[f32; GROUP]) {
+        let quants = quantise(values, WIDE);
+        put_bytes(&mut self.quants, row, |k| high(quants.ints[k]) as i8);
+        put_bytes(lows, row, |k| (quants.ints[k] - 256 * high(quants.ints[k])) as i8);
+        self.put_sums(row, quants.scale, quants.half_sums());
+    }
+
+    /// Stores a row's scale, and what follows from the sums of its first and second 16 quants.
+    #[inline(always)]
+    pub(crate) fn put_sums(&mut self, row: usize, scale: f32, [first, second]: [i32; 2]) {
         self.scale[row] = scale;
-        for (part, sum) in [first + second, first, second].into_iter().enumerate() {
+        for (part, sum) in [first.wrapping_add(second), first, second].into_iter().enumerate() {
             self.sums[part][row] = scale * sum as f32;
-            self.start4[part][row] = -8 * sum;
-            self.start8[part][row] = -128 * sum;
+            self.start4[part][row] = sum.wrapping_mul(-8);
+            self.start8[part][row] = sum.wrapping_mul(-128);
         }
+    }
+}
+
+/// Largest quant of a single byte.
+pub(crate) const NARROW: f32 = 127.0;
+/// Largest wide quant: its high byte is 127 and its low byte 0.
+pub(crate) const WIDE: f32 = 127.0 * 256.0;
+
+struct Quantised {
+    ints: [i32; GROUP],
+    scale: f32,
+}
+
+impl Quantised {
+    #[inline(always)]
+    fn half_sums(&self) -> [i32; 2] {
+        let (first, second) = self.ints.split_at(GROUP / 2);
+        [first.iter().sum(), second.iter().sum()]
+    }
+}
+
+#[inline(always)]
+fn quantise(values: &[f32; GROUP], top: f32) -> Quantised {
+    let largest = largest_magnitude(values);
+    let inverse = if largest > 0.0 { top / largest } else { 0.0 };
+    Quantised { ints: values.map(|value| round(value * inverse)), scale: largest / top }
+}
+
+/// The high byte of a wide quant, such that the low one is in -128..128.
+#[inline(always)]
+fn high(quant: i32) -> i32 {
+    (quant + 128) >> 8
+}
+
+#[inline(always)]
+fn put_bytes(quants: &mut Quants, row: usize, byte: impl Fn(usize) -> i8) {
+    for (step, rows) in quants.iter_mut().enumerate() {
+        let k = step * STEP;
+        rows[row] = [byte(k), byte(k + 1), byte(k + 2), byte(k + 3)];
     }
 }
 
@@ -89,12 +140,12 @@ fn largest_magnitude(values: &[f32; GROUP]) -> f32 {
     f32::from_bits(lanes.iter().fold(0, |most, &x| most.max(x)))
 }
 
-/// Rounds half to even; the value is within ±127.5 by construction. NaN gives some byte (its scale is NaN too).
+/// Rounds half to even; the value is within 16 bits by construction. NaN gives some number (its scale is NaN too).
 #[inline(always)]
-fn round_to_byte(value: f32) -> i32 {
-    // Adding 1.5 * 2^23 leaves the rounded integer in the low mantissa bits: one add, one subtract, on every ISA.
+fn round(value: f32) -> i32 {
+    // Adding 1.5 * 2^23 leaves the rounded integer in the low mantissa bits: one add, one cast, on every ISA.
     const MAGIC: f32 = 12_582_912.0;
-    i32::from((value + MAGIC).to_bits() as i8)
+    i32::from((value + MAGIC).to_bits() as i16)
 }
 
 /// Room for a batch's activations in both forms; each is filled only when a consumer needs it.
@@ -102,10 +153,24 @@ fn round_to_byte(value: f32) -> i32 {
 pub struct Activations {
     /// `[tile][group]`.
     pub(crate) records: Buffer<Record>,
+    /// `[tile][group]`: low bytes of wide quants.
+    pub(crate) lows: Buffer<Quants>,
+    /// How the records were last filled.
+    pub(crate) width: Width,
     /// `[tile][k][6 rows]`.
     pub(crate) floats: Buffer<f32>,
     max_rows: usize,
     max_cols: usize,
+}
+
+/// Bytes of a quantised activation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Width {
+    /// One: an error of 1/254 of the group's largest value.
+    #[default]
+    Narrow,
+    /// Two: an error of 1/65,000, for twice the integer work.
+    Wide,
 }
 
 /// Which forms a consumer needs.
@@ -113,6 +178,8 @@ pub struct Activations {
 pub struct Needs {
     /// Quantised records, for affine weights.
     pub records: bool,
+    /// Room for two-byte quants as well.
+    pub wide: bool,
     /// Interleaved floats, for float weights.
     pub floats: bool,
 }
@@ -120,7 +187,11 @@ pub struct Needs {
 impl Needs {
     /// What either of two consumers needs.
     pub fn and(self, other: Self) -> Self {
-        Self { records: self.records || other.records, floats: self.floats || other.floats }
+        Self {
+            records: self.records || other.records,
+            wide: self.wide || other.wide,
+            floats: self.floats || other.floats,
+        }
     }
 }
 
@@ -132,6 +203,8 @@ impl Activations {
         let floats = if needs.floats { tiles * cols * TILE } else { 0 };
         Self {
             records: Buffer::zeroed(records),
+            lows: Buffer::zeroed(if needs.wide { records } else { 0 }),
+            width: Width::Narrow,
             floats: Buffer::zeroed(floats),
             max_rows: rows,
             max_cols: cols,
@@ -145,7 +218,16 @@ impl Activations {
 
     /// The forms it holds.
     pub fn forms(&self) -> Needs {
-        Needs { records: !self.records.is_empty(), floats: !self.floats.is_empty() }
+        Needs {
+            records: !self.records.is_empty(),
+            wide: !self.lows.is_empty(),
+            floats: !self.floats.is_empty(),
+        }
+    }
+
+    /// The low bytes, where the records were filled with wide quants.
+    pub(crate) fn filled_lows(&self) -> Option<&[Quants]> {
+        (self.width == Width::Wide).then_some(&self.lows[..])
     }
 }
 
@@ -172,6 +254,20 @@ mod tests {
         assert_eq!(record.start4[0][2], -8 * sum);
         assert_eq!(record.start8[1][2] + record.start8[2][2], record.start8[0][2]);
         assert_eq!(record.quants[0][1], [0; 4], "other rows stay untouched");
+    }
+
+    #[test]
+    fn a_wide_group_splits_into_two_bytes_that_add_up() {
+        let mut values = [0.0; GROUP];
+        values.iter_mut().enumerate().for_each(|(k, value)| *value = (k as f32 * 1.7).sin() * 3.0);
+        let (mut record, mut lows) = (Record::ZERO, [[[0; STEP]; TILE]; GROUP / STEP]);
+        record.put_wide(&mut lows, 4, &values);
+        for (k, value) in values.iter().enumerate() {
+            let (high, low) = (record.quants[k / STEP][4][k % STEP], lows[k / STEP][4][k % STEP]);
+            let quant = 256 * i32::from(high) + i32::from(low);
+            assert!((quant as f32 * record.scale[4] - value).abs() <= record.scale[4] * 0.51);
+        }
+        assert!(record.scale[4] < 3.0 / 30_000.0);
     }
 
     #[test]

@@ -57,12 +57,7 @@ impl Compute {
     }
 
     /// Calls `job` with ranges that cover `0..items`, each with the scratch of the worker it runs on.
-    pub fn for_each(
-        &mut self,
-        items: usize,
-        grain: usize,
-        job: &(dyn Fn(Range<usize>, &mut [u8]) + Sync),
-    ) {
+    pub fn for_each(&mut self, items: usize, grain: usize, job: &(dyn Fn(Range<usize>, &mut [u8]) + Sync)) {
         let grain = grain.max(1);
         let bytes = self.scratch_bytes;
         let scratch = self.scratch.shared();
@@ -85,7 +80,12 @@ impl Compute {
     }
 
     /// Calls `job` once for every row of `data`, compiled for the instruction set where `job` can be inlined.
-    pub fn for_each_row(&mut self, data: &mut [f32], width: usize, job: &(impl Fn(usize, &mut [f32]) + Sync)) {
+    pub fn for_each_row(
+        &mut self,
+        data: &mut [f32],
+        width: usize,
+        job: &(impl Fn(usize, &mut [f32]) + Sync),
+    ) {
         let isa = self.isa;
         let rows = data.len() / width.max(1);
         let shared = SharedMut::of(data);

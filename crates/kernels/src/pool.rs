@@ -231,7 +231,8 @@ mod tests {
     #[test]
     fn a_panic_in_a_worker_reaches_the_caller_and_the_pool_lives_on() {
         let mut pool = Pool::new(2);
-        let caught = catch_unwind(AssertUnwindSafe(|| pool.run(&|worker| assert!(worker == 0, "worker fell"))));
+        let caught =
+            catch_unwind(AssertUnwindSafe(|| pool.run(&|worker| assert!(worker == 0, "worker fell"))));
         assert!(caught.is_err());
         let calls = AtomicU32::new(0);
         pool.run(&|_| {

@@ -2,9 +2,10 @@
 
 #![allow(unsafe_code, reason = "tiles are filled by several threads at once")]
 
-use crate::activations::{Activations, Record, TILE};
+use crate::activations::{Activations, Quants, Record, TILE, Width};
 use crate::compute::Compute;
 use crate::elementwise::{Norm, rms_norm};
+use crate::isa::{Isa, Level};
 use crate::memory::SharedMut;
 use crate::packed::GROUP;
 use crate::vectorise::vectorised;
@@ -63,15 +64,27 @@ pub struct Prepare<'a> {
     pub rows: Rows<'a>,
     /// Applied first, if there.
     pub norm: Option<NormBy<'a>>,
+    /// Bytes of a quant, where the target holds quants.
+    pub width: Width,
 }
 
 /// Fills `target` in every form it has room for.
 pub fn prepare(compute: &mut Compute, what: &Prepare<'_>, target: &mut Activations) {
     let (max_rows, max_cols) = target.capacity();
     assert!(what.rows.len() <= max_rows && what.cols <= max_cols, "activations too small");
+    assert!(
+        what.width == Width::Narrow || target.forms().wide || !target.forms().records,
+        "no room for wide quants"
+    );
+    target.width = what.width;
     let isa = compute.isa();
     let tiles = what.rows.len().div_ceil(TILE);
-    let shared = Shared { records: target.records.shared(), floats: target.floats.shared() };
+    let shared = Shared {
+        records: target.records.shared(),
+        lows: target.lows.shared(),
+        width: what.width,
+        floats: target.floats.shared(),
+    };
     let padded = what.cols.next_multiple_of(GROUP);
     compute.reserve_scratch(padded * 4);
     compute.for_each(tiles, 1, &|tiles, scratch| {
@@ -79,7 +92,7 @@ pub fn prepare(compute: &mut Compute, what: &Prepare<'_>, target: &mut Activatio
             // SAFETY: `Buffer` scratch is 64-byte aligned and zero or plain floats; reserved above.
             let row = unsafe { std::slice::from_raw_parts_mut(scratch.as_mut_ptr().cast::<f32>(), padded) };
             row[what.cols..].fill(0.0);
-            vectorised(isa, || fill_tile(what, tile, row, shared));
+            fill_tile(isa, what, tile, row, shared);
         }
     });
 }
@@ -87,38 +100,144 @@ pub fn prepare(compute: &mut Compute, what: &Prepare<'_>, target: &mut Activatio
 #[derive(Clone, Copy)]
 struct Shared {
     records: SharedMut<Record>,
+    lows: SharedMut<Quants>,
+    width: Width,
     floats: SharedMut<f32>,
 }
 
-#[inline(always)]
-fn fill_tile(what: &Prepare<'_>, tile: usize, row: &mut [f32], target: Shared) {
+fn fill_tile(isa: Isa, what: &Prepare<'_>, tile: usize, row: &mut [f32], target: Shared) {
     let first = tile * TILE;
     for slot in 0..TILE.min(what.rows.len() - first) {
         let at = what.rows.source(first + slot) * what.stride;
         let source = &what.source[at..at + what.cols];
         match what.norm {
-            Some(by) => rms_norm(source, by.weight, by.norm, &mut row[..what.cols]),
+            Some(by) => vectorised(isa, || rms_norm(source, by.weight, by.norm, &mut row[..what.cols])),
             None => row[..what.cols].copy_from_slice(source),
         }
-        put_row(row, what.cols, (tile, slot), target);
+        if !target.records.is_empty() {
+            put_records(isa, row, (tile, slot), target);
+        }
+        if !target.floats.is_empty() {
+            put_floats(&row[..what.cols], (tile, slot), target);
+        }
+    }
+}
+
+fn put_records(isa: Isa, row: &[f32], (tile, slot): (usize, usize), target: Shared) {
+    let values = row.as_chunks::<GROUP>().0;
+    let groups = values.len();
+    // SAFETY: each tile is visited by one thread.
+    let records = unsafe { target.records.slice(tile * groups, groups) };
+    // SAFETY: as above; there are no low bytes to fill when quants are narrow.
+    let lows = match target.width {
+        Width::Narrow => &mut [][..],
+        Width::Wide => unsafe { target.lows.slice(tile * groups, groups) },
+    };
+    match isa.level() {
+        // SAFETY: the level proves the instruction set.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512Vnni => unsafe { avx512::put_row(records, lows, slot, values) },
+        _ => vectorised(isa, || put_row(records, lows, slot, values)),
     }
 }
 
 #[inline(always)]
-fn put_row(row: &[f32], cols: usize, (tile, slot): (usize, usize), target: Shared) {
-    if !target.records.is_empty() {
-        let groups = row.len() / GROUP;
-        // SAFETY: each tile is visited by one thread.
-        let records = unsafe { target.records.slice(tile * groups, groups) };
-        for (record, group) in records.iter_mut().zip(row.as_chunks::<GROUP>().0) {
-            record.put(slot, group);
+fn put_row(records: &mut [Record], lows: &mut [Quants], slot: usize, values: &[[f32; GROUP]]) {
+    if lows.is_empty() {
+        records.iter_mut().zip(values).for_each(|(record, group)| record.put(slot, group));
+        return;
+    }
+    for ((record, lows), group) in records.iter_mut().zip(lows).zip(values) {
+        record.put_wide(lows, slot, group);
+    }
+}
+
+fn put_floats(row: &[f32], (tile, slot): (usize, usize), target: Shared) {
+    // SAFETY: each tile is visited by one thread.
+    let floats = unsafe { target.floats.slice(tile * row.len() * TILE, row.len() * TILE) };
+    for (six, value) in floats.chunks_exact_mut(TILE).zip(row) {
+        six[slot] = *value;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    //! [`put_row`](super::put_row) with AVX-512: a group is two registers.
+
+    use std::arch::x86_64::*;
+
+    use crate::activations::{NARROW, Quants, Record, WIDE};
+    use crate::packed::{GROUP, STEP};
+
+    /// Quantises one row of a tile.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512 F, BW, DQ and VL.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub unsafe fn put_row(records: &mut [Record], lows: &mut [Quants], slot: usize, values: &[[f32; GROUP]]) {
+        let top = if lows.is_empty() { NARROW } else { WIDE };
+        for (index, (record, group)) in records.iter_mut().zip(values).enumerate() {
+            // SAFETY: a group has 32 floats; instruction set by this function's contract.
+            unsafe {
+                let quantised = quantise(group, top);
+                let [a, b] = quantised.ints;
+                if let Some(lows) = lows.get_mut(index) {
+                    let (high_a, high_b) = (high(a), high(b));
+                    put_bytes(&mut record.quants, slot, high_a, high_b);
+                    let low_a = _mm512_sub_epi32(a, _mm512_slli_epi32::<8>(high_a));
+                    let low_b = _mm512_sub_epi32(b, _mm512_slli_epi32::<8>(high_b));
+                    put_bytes(lows, slot, low_a, low_b);
+                } else {
+                    put_bytes(&mut record.quants, slot, a, b);
+                }
+                let halves = [_mm512_reduce_add_epi32(a), _mm512_reduce_add_epi32(b)];
+                record.put_sums(slot, quantised.scale, halves);
+            }
         }
     }
-    if !target.floats.is_empty() {
-        // SAFETY: each tile is visited by one thread.
-        let floats = unsafe { target.floats.slice(tile * cols * TILE, cols * TILE) };
-        for (six, value) in floats.chunks_exact_mut(TILE).zip(row) {
-            six[slot] = *value;
+
+    struct Quantised {
+        ints: [__m512i; 2],
+        scale: f32,
+    }
+
+    #[inline(always)]
+    unsafe fn quantise(group: &[f32; GROUP], top: f32) -> Quantised {
+        // SAFETY: 32 readable floats.
+        unsafe {
+            let (a, b) = (_mm512_loadu_ps(group.as_ptr()), _mm512_loadu_ps(group.as_ptr().add(16)));
+            let magnitude = _mm512_set1_epi32(0x7fff_ffff);
+            let bits_a = _mm512_and_si512(_mm512_castps_si512(a), magnitude);
+            let bits_b = _mm512_and_si512(_mm512_castps_si512(b), magnitude);
+            let largest = f32::from_bits(_mm512_reduce_max_epu32(_mm512_max_epu32(bits_a, bits_b)));
+            let inverse = _mm512_set1_ps(if largest > 0.0 { top / largest } else { 0.0 });
+            let ints = [
+                _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)),
+                _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)),
+            ];
+            Quantised { ints, scale: largest / top }
+        }
+    }
+
+    /// The high bytes of wide quants, such that low ones are in -128..128.
+    #[inline(always)]
+    unsafe fn high(quants: __m512i) -> __m512i {
+        // SAFETY: register arithmetic only.
+        unsafe { _mm512_srai_epi32::<8>(_mm512_add_epi32(quants, _mm512_set1_epi32(128))) }
+    }
+
+    /// Stores 32 bytes, four to a step.
+    #[inline(always)]
+    unsafe fn put_bytes(quants: &mut Quants, slot: usize, a: __m512i, b: __m512i) {
+        let mut bytes = [[0i8; STEP]; GROUP / STEP];
+        // SAFETY: 32 bytes of room.
+        unsafe {
+            let at = bytes.as_mut_ptr().cast::<__m128i>();
+            _mm_storeu_si128(at, _mm512_cvtepi32_epi8(a));
+            _mm_storeu_si128(at.add(1), _mm512_cvtepi32_epi8(b));
+        }
+        for (step, four) in quants.iter_mut().zip(bytes) {
+            step[slot] = four;
         }
     }
 }

@@ -5,6 +5,7 @@
 //! which sequence a row belongs to. Nothing is allocated per step, and no row's result depends on another row.
 
 use ropeway_kernels::Compute;
+use ropeway_kernels::activations::{Activations, Needs, Width};
 use ropeway_kernels::attention::{Attention, AttentionParams, Span, attend};
 use ropeway_kernels::elementwise::{Activation, Norm};
 use ropeway_kernels::matmul::{Epilogue, Output, Product, matmul};
@@ -13,11 +14,11 @@ use ropeway_kernels::prepare::{NormBy, Prepare, Rows, prepare};
 use ropeway_kernels::route::{HeadNorms, KvSlot, Pairing, Rotation, Route, route};
 use ropeway_weights::Tensor;
 
+use crate::RopeTable;
 use crate::experts;
 use crate::kv::KvCache;
 use crate::spec::{self, DecoderSpec, ExpertsSpec, RopeIndex, RopeLayout};
 use crate::workspace::{Residual, Workspace};
-use crate::RopeTable;
 
 /// A loaded model.
 pub struct Decoder {
@@ -42,6 +43,8 @@ pub(crate) enum Embedding {
 pub(crate) struct Linear {
     pub matrix: Matrix,
     pub bias: Option<Vec<f32>>,
+    /// How finely its input is quantised.
+    pub width: Width,
 }
 
 pub(crate) struct Layer {
@@ -175,7 +178,7 @@ impl Decoder {
         work: &mut Workspace,
     ) {
         let (spec, layer, rows) = (&self.spec, &self.layers[index], step.tokens.len());
-        self.normed(compute, rows, &layer.attention_norm, work);
+        self.normed(compute, rows, &layer.attention_norm, layer.qkv[0].width, work);
         let width = spec.q_width() + 2 * spec.kv_width();
         let mut column = 0;
         for part in &layer.qkv {
@@ -211,6 +214,7 @@ impl Decoder {
             cols: spec.q_width(),
             rows: Rows::First(rows),
             norm: None,
+            width: layer.output.width,
         };
         prepare(compute, &what, &mut work.attended_ready);
         let residual = Residual { hidden: &mut work.hidden, branch: &mut work.branch };
@@ -236,7 +240,7 @@ impl Decoder {
     }
 
     fn dense(&self, compute: &mut Compute, rows: usize, layer: &Layer, mlp: &GatedMlp, work: &mut Workspace) {
-        self.normed(compute, rows, &layer.mlp_norm, work);
+        self.normed(compute, rows, &layer.mlp_norm, mlp.gate_up.width, work);
         let stride = mlp.gate_up.matrix.rows() / 2;
         let product = mlp.gate_up.product(&work.normed, rows, Epilogue::Gate(self.activation()));
         matmul(compute, &product, Output { data: &mut work.gated, stride, column: 0 });
@@ -246,6 +250,7 @@ impl Decoder {
             cols: mlp.intermediate,
             rows: Rows::First(rows),
             norm: None,
+            width: mlp.down.width,
         };
         prepare(compute, &what, &mut work.gated_ready);
         let residual = Residual { hidden: &mut work.hidden, branch: &mut work.branch };
@@ -254,13 +259,21 @@ impl Decoder {
     }
 
     /// `normed = norm(hidden)`, in the forms the next products read.
-    pub(crate) fn normed(&self, compute: &mut Compute, rows: usize, weight: &[f32], work: &mut Workspace) {
+    pub(crate) fn normed(
+        &self,
+        compute: &mut Compute,
+        rows: usize,
+        weight: &[f32],
+        width: Width,
+        work: &mut Workspace,
+    ) {
         let what = Prepare {
             source: &work.hidden,
             stride: self.spec.hidden,
             cols: self.spec.hidden,
             rows: Rows::First(rows),
             norm: Some(NormBy { weight, norm: self.norm() }),
+            width,
         };
         prepare(compute, &what, &mut work.normed);
     }
@@ -289,6 +302,7 @@ impl Decoder {
             cols: self.spec.hidden,
             rows: Rows::Picked(step.logit_rows),
             norm: Some(NormBy { weight: &self.final_norm, norm: self.norm() }),
+            width: self.head.width,
         };
         prepare(compute, &what, &mut work.normed);
         let product = self.head.product(&work.normed, step.logit_rows.len(), Epilogue::Store);
@@ -304,9 +318,15 @@ impl Decoder {
 }
 
 impl Linear {
+    /// The forms its input must be prepared in.
+    pub(crate) fn needs(&self) -> Needs {
+        let needs = self.matrix.needs();
+        Needs { wide: needs.records && self.width == Width::Wide, ..needs }
+    }
+
     pub(crate) fn product<'a>(
         &'a self,
-        input: &'a ropeway_kernels::activations::Activations,
+        input: &'a Activations,
         rows: usize,
         epilogue: Epilogue,
     ) -> Product<'a> {

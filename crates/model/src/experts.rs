@@ -4,7 +4,7 @@
 //! visited in ascending order, so a token's sum is added up in the same order whatever else is in the batch.
 
 use ropeway_kernels::Compute;
-use ropeway_kernels::activations::{Activations, Needs};
+use ropeway_kernels::activations::{Activations, Needs, Width};
 use ropeway_kernels::elementwise::rms_norm_in_place;
 use ropeway_kernels::matmul::{Epilogue, Output, matmul};
 use ropeway_kernels::memory::Buffer;
@@ -44,7 +44,7 @@ impl ExpertsWork {
         for layer in &decoder.layers {
             let Mlp::Experts(experts) = &layer.mlp else { continue };
             most = most.max(experts.spec.experts);
-            experts.experts.iter().for_each(|mlp| needs = needs.and(mlp.gate_up.matrix.needs()));
+            experts.experts.iter().for_each(|mlp| needs = needs.and(mlp.gate_up.needs()));
         }
         let hidden = decoder.spec.hidden;
         (most > 0).then(|| Self {
@@ -99,7 +99,7 @@ pub(crate) fn run(
     work: &mut Workspace,
 ) {
     let hidden = decoder.spec.hidden;
-    decoder.normed(compute, rows, &layer.mlp_norm, work);
+    decoder.normed(compute, rows, &layer.mlp_norm, Width::Narrow, work);
     let Some(scratch) = work.experts.as_mut() else { return };
     let product = experts.router.product(&work.normed, rows, Epilogue::Store);
     let output = Output { data: &mut scratch.router_logits, stride: experts.spec.experts, column: 0 };
@@ -135,6 +135,7 @@ fn run_one(
         cols: hidden,
         rows: Rows::Picked(&chosen.rows),
         norm: Some(NormBy { weight: &layer.mlp_norm, norm: decoder.norm() }),
+        width: mlp.gate_up.width,
     };
     prepare(compute, &what, &mut scratch.gathered);
     let stride = mlp.gate_up.matrix.rows() / 2;
@@ -146,6 +147,7 @@ fn run_one(
         cols: mlp.intermediate,
         rows: Rows::First(rows),
         norm: None,
+        width: mlp.down.width,
     };
     prepare(compute, &what, &mut work.gated_ready);
     let product = mlp.down.product(&work.gated_ready, rows, Epilogue::Store);

@@ -3,7 +3,9 @@
 //! Projections that read the same input are packed together: queries, keys and values one under the other; gate and up
 //! alternating in panels of 16 + 16, so that the product's last step can multiply them in registers.
 
-use ropeway_kernels::packed::{AffineFormat, AffineMatrix, AffineRow, Bits, FloatFormat, FloatMatrix, GROUP, Matrix};
+use ropeway_kernels::packed::{
+    AffineFormat, AffineMatrix, AffineRow, Bits, FloatFormat, FloatMatrix, GROUP, Matrix,
+};
 use ropeway_kernels::pool::Pool;
 use ropeway_weights::{self as weights, FloatType, Form, Tensor};
 

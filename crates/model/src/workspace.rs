@@ -136,7 +136,7 @@ impl Decoder {
     /// The forms an activation must be prepared in for all of its readers.
     fn needs(&self, reader: Reader) -> Needs {
         let mut needs = Needs::default();
-        let mut add = |linear: &Linear| needs = needs.and(linear.matrix.needs());
+        let mut add = |linear: &Linear| needs = needs.and(linear.needs());
         for layer in &self.layers {
             match reader {
                 Reader::Hidden => {

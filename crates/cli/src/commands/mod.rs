@@ -1,5 +1,6 @@
 //! One file per command: its arguments, and what it does with them.
 
+mod bench;
 mod list;
 mod pull;
 mod rm;
@@ -19,6 +20,7 @@ pub enum Command {
     Rm(rm::Rm),
     Show(show::Show),
     Tokenize(tokenize::Tokenize),
+    Bench(bench::Bench),
 }
 
 impl Command {
@@ -30,6 +32,7 @@ impl Command {
             Command::Rm(command) => command.run(output),
             Command::Show(command) => command.run(output),
             Command::Tokenize(command) => command.run(output),
+            Command::Bench(command) => command.run(output),
         }
     }
 }

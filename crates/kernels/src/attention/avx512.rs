@@ -56,8 +56,6 @@ impl Loops for Avx512 {
                 1 => scores::<E, 1>(q, pairs, keys, out),
                 2 => scores::<E, 2>(q, pairs, keys, out),
                 3 => scores::<E, 3>(q, pairs, keys, out),
-                4 => scores::<E, 4>(q, pairs, keys, out),
-                5 => scores::<E, 5>(q, pairs, keys, out),
                 _ => scores::<E, 6>(q, pairs, keys, out),
             }
         }
@@ -89,8 +87,6 @@ impl Loops for Avx512 {
                 1 => weigh_rows::<E, 1>(weights, values, dims, merge, o),
                 2 => weigh_rows::<E, 2>(weights, values, dims, merge, o),
                 3 => weigh_rows::<E, 3>(weights, values, dims, merge, o),
-                4 => weigh_rows::<E, 4>(weights, values, dims, merge, o),
-                5 => weigh_rows::<E, 5>(weights, values, dims, merge, o),
                 _ => weigh_rows::<E, 6>(weights, values, dims, merge, o),
             }
         }
@@ -146,7 +142,11 @@ unsafe fn soften(
         let most = _mm512_reduce_max_ps(top).max(state.max);
         let keep = crate::elementwise::exp2(state.max - most);
         let most_all = _mm512_set1_ps(most);
-        let p = s.map(|s| exp2(_mm512_sub_ps(s, most_all)));
+        // Plain loops, not closures: a closure is compiled without this file's instruction sets.
+        let mut p = s;
+        for p in &mut p {
+            *p = exp2(_mm512_sub_ps(*p, most_all));
+        }
         let total = _mm512_add_ps(_mm512_add_ps(p[0], p[1]), _mm512_add_ps(p[2], p[3]));
         *state = Running { max: most, sum: state.sum * keep + _mm512_reduce_add_ps(total) };
         Merge { keep, scale: round_weights(p, step.value_scales, out) }
@@ -165,12 +165,15 @@ unsafe fn score_vectors(step: &Soften<'_>, scores: &[i32; KEYS]) -> [__m512; VEC
             *s = _mm512_mul_ps(raw, _mm512_mul_ps(scale, key_scale));
         }
         let Some(cap) = step.softcap else { return s };
-        s.map(|s| {
+        for s in &mut s {
             let mut lanes = [0f32; 16];
-            _mm512_storeu_ps(lanes.as_mut_ptr(), s);
-            lanes.iter_mut().for_each(|lane| *lane = cap.apply(*lane));
-            _mm512_loadu_ps(lanes.as_ptr())
-        })
+            _mm512_storeu_ps(lanes.as_mut_ptr(), *s);
+            for lane in &mut lanes {
+                *lane = cap.apply(*lane);
+            }
+            *s = _mm512_loadu_ps(lanes.as_ptr());
+        }
+        s
     }
 }
 

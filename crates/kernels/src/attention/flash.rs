@@ -102,8 +102,12 @@ pub(crate) trait Loops {
     unsafe fn scores<E: Element>(q: *const i16, pairs: usize, rows: usize, keys: Tile<E>, out: &mut Scores);
 
     /// One row's softmax step.
-    unsafe fn soften(step: &Soften<'_>, scores: &[i32; KEYS], state: &mut Running, out: &mut [i16; KEYS])
-    -> Merge;
+    unsafe fn soften(
+        step: &Soften<'_>,
+        scores: &[i32; KEYS],
+        state: &mut Running,
+        out: &mut [i16; KEYS],
+    ) -> Merge;
 
     /// `o[row] = o[row] * keep + scale * (w[row] . values)`, `dims` a multiple of 16, `o` rows `dims` apart.
     unsafe fn weigh<E: Element>(
@@ -176,7 +180,8 @@ fn load_queries(item: &Item<'_>, work: &mut Work<'_>) {
     let even = dim.next_multiple_of(2);
     for row in 0..item.rows() {
         let from = item.query_index(row) * dim;
-        work.q[row * even..row * even + dim].copy_from_slice(&item.attention.queries.quants[from..from + dim]);
+        work.q[row * even..row * even + dim]
+            .copy_from_slice(&item.attention.queries.quants[from..from + dim]);
     }
 }
 

@@ -8,9 +8,11 @@
 #![allow(unsafe_code, reason = "reads KV blocks through their addresses; items write disjoint outputs")]
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
-mod float;
 mod flash;
+mod float;
 mod plain;
 pub mod reference;
 
@@ -194,8 +196,11 @@ fn run_item(isa: Isa, item: &Item<'_>, scratch: &mut [u8]) {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level proves the instruction set.
+        Level::Avx2 => unsafe { avx2::attend(item, scratch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level proves the instruction set.
         Level::Avx512Vnni => unsafe { avx512::attend(item, scratch) },
-        _ => plain::attend(isa, item, scratch),
+        _ => plain::attend(item, scratch),
     }
 }
 

@@ -1,29 +1,27 @@
-//! The three loops in plain Rust, vectorised by the compiler for whatever instruction set is chosen.
+//! The three loops in plain Rust, vectorised by the compiler for whatever CPU it builds for.
 
 #![allow(unsafe_code, reason = "shares the signatures of the ISA loops")]
 
 use super::flash::{self, Element, Loops, Merge, Running, Scores, Soften, TOP_WEIGHT, Tile, Weights};
 use super::{Item, KEYS, ROWS};
 use crate::elementwise::exp2;
-use crate::isa::Isa;
 use crate::kv::{BLOCK, KvFormat, round};
-use crate::vectorise::vectorised;
 
 /// Computes one item.
-pub(crate) fn attend(isa: Isa, item: &Item<'_>, scratch: &mut [u8]) {
+pub(crate) fn attend(item: &Item<'_>, scratch: &mut [u8]) {
     // SAFETY: plain loops need no instruction set, and the format chooses the entry type.
-    vectorised(isa, || unsafe {
+    unsafe {
         match item.attention.layout.format {
             KvFormat::Q8 => flash::attend::<Plain, i8>(item, scratch),
             _ => flash::attend::<Plain, i16>(item, scratch),
         }
-    });
+    }
 }
 
 struct Plain;
 
 impl Loops for Plain {
-    #[inline(always)]
+    #[inline]
     unsafe fn scores<E: Element>(q: *const i16, pairs: usize, rows: usize, keys: Tile<E>, out: &mut Scores) {
         for (row, sums) in out[..rows].iter_mut().enumerate() {
             for pair in 0..pairs {
@@ -44,7 +42,7 @@ impl Loops for Plain {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     unsafe fn soften(
         step: &Soften<'_>,
         scores: &[i32; KEYS],
@@ -56,7 +54,9 @@ impl Loops for Plain {
             *value = scores[j] as f32 * (step.scale * step.key_scales[j]);
         }
         if let Some(cap) = step.softcap {
-            s.iter_mut().for_each(|value| *value = cap.apply(*value));
+            for value in &mut s {
+                *value = cap.apply(*value);
+            }
         }
         s[..step.from].fill(f32::NEG_INFINITY);
         s[step.to..].fill(f32::NEG_INFINITY);
@@ -71,7 +71,7 @@ impl Loops for Plain {
         Merge { keep, scale }
     }
 
-    #[inline(always)]
+    #[inline]
     unsafe fn weigh<E: Element>(
         weights: &Weights,
         rows: usize,
@@ -104,7 +104,7 @@ impl Loops for Plain {
 }
 
 /// Sum in 16 lanes, then a balanced tree.
-#[inline(always)]
+#[inline]
 fn tree_sum(p: [f32; KEYS]) -> f32 {
     let mut lanes = [0f32; 16];
     for part in p.as_chunks::<16>().0 {
@@ -123,7 +123,7 @@ fn tree_sum(p: [f32; KEYS]) -> f32 {
 }
 
 /// Folds the value scales in and rounds to 13 bits; returns the scale of the result.
-#[inline(always)]
+#[inline]
 fn round_weights(mut p: [f32; KEYS], value_scales: &[f32; KEYS], out: &mut [i16; KEYS]) -> f32 {
     for (p, scale) in p.iter_mut().zip(value_scales) {
         *p = if *p > 0.0 { *p * scale } else { *p };

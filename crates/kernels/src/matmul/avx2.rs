@@ -6,24 +6,36 @@
 //! affine, per record of 32 inputs, for each plane of nibbles (int4: one; int8: low + 16 * high, two):
 //!   8 steps:  w0, w1 = 8 outputs x 4 inputs each (bytes 0..=15)
 //!             sum[row][0..2] += vpmaddubsw(w, broadcast of the row's 4 signed bytes)      16-bit lanes
-//!   then      vpmaddwd by 1 or 16 widens to 32 bits
+//!   then      vpmaddwd by 1 or 16 widens to 32 bits (wide activations: high bytes by 256 or 4096, then low ones)
 //!             float[row] += (sum as f32 * a[row]) * scale,  float[row] += min * asum[row]
 //! ```
-//! A nibble times a signed byte fits 16 bits so well that neither the pair (2 x 15 x 128) nor the sum of a
-//! record's 8 pairs (30,720) can saturate: integer sums are exactly those of the reference. A whole byte would
-//! not, hence the planes. Rows of one or two take all 32 outputs at once, and a single tile streams packed
-//! records from memory with prefetch; more tiles share a panel that is first unpacked to nibbles in bytes and
-//! f32 factors.
+//! A nibble times a signed byte is so small that neither the pair of a lane (2 x 15 x 128) nor the sum of a
+//! record's 8 pairs (30,720) leaves 16 bits: integer sums are exactly those of the reference. A whole byte would,
+//! hence the planes. One or two rows take all 32 outputs at once, and a tile alone streams packed records from
+//! memory with prefetch; several tiles share a panel that is first unpacked to nibbles in bytes and f32 factors.
 //!
 //! Per record, row and 8 outputs of int4: 8 multiplies, 7 additions and 5 operations of float work for 512
-//! operations, so three vector ports give 77 operations a cycle at best; int8 does the integer part twice.
+//! operations, so three vector ports give at most 77 operations a cycle; int8 and wide activations repeat the
+//! integer part. Measured 2026-11-15 on one thread of an Ice Lake server at 3.5 GHz, busy with other work, best of
+//! many, 3072 outputs x 576 inputs: int4 with mins 181-189 Gop/s from 32 rows on (68-70 % of that limit), 164 at 4
+//! rows, and 126 at one row, where weights come from the cache at 39 GB/s; int8 100-105 Gop/s, 30 GB/s at one row;
+//! wide activations 108 (int4) and 56 (int8) Gop/s.
 
 #![allow(unsafe_code, reason = "vector intrinsics over raw panels")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::inline_always,
+    clippy::needless_range_loop,
+    reason = "kernels name their instructions, must be inlined to use them, and index registers by row"
+)]
+
+mod float;
 
 use std::arch::x86_64::*;
 
-use super::{PanelJob, PanelWeights, TileOut};
-use crate::activations::{Record, TILE};
+use self::float::{LoadBf16, LoadF16, LoadF32, LoadFloat};
+use super::{PanelJob, PanelWeights, Sink, TileOut};
+use crate::activations::{self, Record, TILE};
 use crate::packed::{AffineFormat, Bits, FloatFormat, GROUP, PANEL, STEP};
 
 /// Outputs of a register.
@@ -61,9 +73,9 @@ pub(crate) unsafe fn panel(job: &mut PanelJob<'_>) {
                 (Bits::Eight, true, true) => affine_panel::<Packed8, 2, true>(job),
             },
             PanelWeights::Float { format, .. } => match format {
-                FloatFormat::F32 => float_panel::<LoadF32>(job),
-                FloatFormat::F16 => float_panel::<LoadF16>(job),
-                FloatFormat::Bf16 => float_panel::<LoadBf16>(job),
+                FloatFormat::F32 => float::panel::<LoadF32>(job),
+                FloatFormat::F16 => float::panel::<LoadF16>(job),
+                FloatFormat::Bf16 => float::panel::<LoadBf16>(job),
             },
         }
     }
@@ -174,16 +186,32 @@ const fn record_stride<Q: Quants>(parts: usize, mins: bool) -> usize {
     Q::QUANT_BYTES + (1 + mins as usize) * parts * PANEL * Q::FACTOR_BYTES
 }
 
-#[inline(always)]
+/// Puts a finished tile in its place: one copy for all kernels, which keeps them small enough to be inlined.
+///
+/// # Safety
+/// As [`Sink::put`] says.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn finish(sink: &Sink<'_>, tile: usize, rows: usize, out: &mut TileOut) {
+    // SAFETY: passed on from this function's contract.
+    unsafe { sink.put(tile * TILE, rows, out) };
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn affine_panel<Q: Quants, const PARTS: usize, const MINS: bool>(job: &mut PanelJob<'_>) {
-    let PanelWeights::Affine { format, .. } = job.weights else { return };
+    let PanelWeights::Affine { format, lows, .. } = job.weights else { return };
     // SAFETY: instruction set and sizes by the contract of `panel`; `expand` checks the scratch.
     unsafe {
-        if job.tiles.len() >= EXPAND_FROM_TILES {
+        let mut panel = job.panel.as_ptr();
+        let unpacked = job.tiles.len() >= EXPAND_FROM_TILES;
+        if unpacked {
             expand::<Q>(job, format);
-            affine_tiles::<Q::Unpacked, PARTS, MINS>(job, job.scratch.as_ptr());
-        } else {
-            affine_tiles::<Q, PARTS, MINS>(job, job.panel.as_ptr());
+            panel = job.scratch.as_ptr();
+        }
+        match (unpacked, lows) {
+            (false, None) => affine_tiles::<Q, PARTS, MINS, false>(job, panel),
+            (false, Some(_)) => affine_tiles::<Q, PARTS, MINS, true>(job, panel),
+            (true, None) => affine_tiles::<Q::Unpacked, PARTS, MINS, false>(job, panel),
+            (true, Some(_)) => affine_tiles::<Q::Unpacked, PARTS, MINS, true>(job, panel),
         }
     }
 }
@@ -224,28 +252,36 @@ unsafe fn expand_record<Q: Quants>(from: *const u8, to: *mut u8, factors: usize)
 }
 
 #[inline(always)]
-unsafe fn affine_tiles<Q: Quants, const PARTS: usize, const MINS: bool>(
+unsafe fn affine_tiles<Q: Quants, const PARTS: usize, const MINS: bool, const WIDE: bool>(
     job: &mut PanelJob<'_>,
     panel: *const u8,
 ) {
-    let PanelWeights::Affine { unit, input, records, .. } = job.weights else { return };
+    let PanelWeights::Affine { unit, input, lows, records, .. } = job.weights else { return };
     for tile in job.tiles.clone() {
         let rows = TILE.min(job.rows - tile * TILE);
-        let x = &input[tile * records..(tile + 1) * records];
+        let range = tile * records..(tile + 1) * records;
+        let x = Input { lows: lows.map_or(&[], |lows| &lows[range.clone()]), records: &input[range] };
         let mut out = [[0.0; PANEL]; TILE];
         // SAFETY: the panel has as many records as `x`, and rows are 1..=6.
         unsafe {
             match rows {
-                1 => affine_rows::<Q, 1, 4, PARTS, MINS>(panel, x, unit, &mut out),
-                2 => affine_rows::<Q, 2, 4, PARTS, MINS>(panel, x, unit, &mut out),
-                3 => affine_rows::<Q, 3, 2, PARTS, MINS>(panel, x, unit, &mut out),
-                4 => affine_rows::<Q, 4, 2, PARTS, MINS>(panel, x, unit, &mut out),
-                5 => affine_rows::<Q, 5, 2, PARTS, MINS>(panel, x, unit, &mut out),
-                _ => affine_rows::<Q, 6, 2, PARTS, MINS>(panel, x, unit, &mut out),
+                1 => affine_rows::<Q, 1, 4, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                2 => affine_rows::<Q, 2, 4, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                3 => affine_rows::<Q, 3, 2, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                4 => affine_rows::<Q, 4, 2, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                5 => affine_rows::<Q, 5, 2, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                _ => affine_rows::<Q, 6, 2, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
             }
-            job.sink.put(tile * TILE, rows, &mut out);
+            finish(&job.sink, tile, rows, &mut out);
         }
     }
+}
+
+/// A tile's activations; the low bytes of wide ones, as many as there are records, or none.
+#[derive(Clone, Copy)]
+struct Input<'a> {
+    records: &'a [Record],
+    lows: &'a [activations::Quants],
 }
 
 /// `ROWS` rows by 32 outputs over all records, `WIDTH` registers of outputs at a time.
@@ -256,23 +292,27 @@ unsafe fn affine_rows<
     const WIDTH: usize,
     const PARTS: usize,
     const MINS: bool,
+    const WIDE: bool,
 >(
     panel: *const u8,
-    x: &[Record],
+    input: Input<'_>,
     unit: f32,
     out: &mut TileOut,
 ) {
     for first in (0..ACROSS).step_by(WIDTH) {
-        // SAFETY: all reads stay inside `x.len()` records of the panel; prefetching beyond is harmless.
+        // SAFETY: all reads stay inside as many records of the panel as there are in `input`; prefetching beyond
+        // is harmless.
         unsafe {
             let mut float = [[_mm256_setzero_ps(); WIDTH]; ROWS];
-            for (index, x) in x.iter().enumerate() {
+            for (index, x) in input.records.iter().enumerate() {
                 let record = panel.add(index * record_stride::<Q>(PARTS, MINS));
                 if Q::FACTOR_BYTES == 2 && first == 0 {
                     prefetch(record, record_stride::<Q>(PARTS, MINS));
                 }
+                let lows = if WIDE { &input.lows[index] } else { &x.quants };
                 for part in 0..PARTS {
-                    add_part::<Q, ROWS, WIDTH, PARTS, MINS>(record, x, part, first, &mut float);
+                    let place = Place { record, x, lows, part, first };
+                    add_part::<Q, ROWS, WIDTH, PARTS, MINS, WIDE>(place, &mut float);
                 }
             }
             let unit = _mm256_set1_ps(unit);
@@ -294,6 +334,17 @@ unsafe fn prefetch(record: *const u8, bytes: usize) {
     }
 }
 
+/// What one call multiplies: a part of a record, and the outputs from register `first` on.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    record: *const u8,
+    x: &'a Record,
+    /// Low bytes of wide activations; not looked at for narrow ones.
+    lows: &'a activations::Quants,
+    part: usize,
+    first: usize,
+}
+
 /// One part of a record: its integer sums, scaled, and its minimums.
 #[inline(always)]
 unsafe fn add_part<
@@ -302,38 +353,26 @@ unsafe fn add_part<
     const WIDTH: usize,
     const PARTS: usize,
     const MINS: bool,
+    const WIDE: bool,
 >(
-    record: *const u8,
-    x: &Record,
-    part: usize,
-    first: usize,
+    at: Place<'_>,
     float: &mut [[__m256; WIDTH]; ROWS],
 ) {
     // SAFETY: factor offsets stay inside the record.
     unsafe {
-        let which = if PARTS == 1 { 0 } else { part + 1 };
-        let mut sums = dot::<Q, ROWS, WIDTH, PARTS>(record, x, part, first);
-        if !MINS {
-            let starts = if matches!(Q::BITS, Bits::Four) { &x.start4 } else { &x.start8 };
-            for row in 0..ROWS {
-                let start = _mm256_set1_epi32(starts[which][row]);
-                for sum in &mut sums[row] {
-                    *sum = _mm256_add_epi32(*sum, start);
-                }
-            }
-        }
-        let scales = record.add(Q::QUANT_BYTES + (part * PANEL + first * LANES) * Q::FACTOR_BYTES);
+        let sums = dot::<Q, ROWS, WIDTH, PARTS, MINS, WIDE>(at);
+        let scales = at.record.add(Q::QUANT_BYTES + (at.part * PANEL + at.first * LANES) * Q::FACTOR_BYTES);
         let mins = scales.add(PARTS * PANEL * Q::FACTOR_BYTES);
         for v in 0..WIDTH {
             let scale = Q::factors(scales.add(v * LANES * Q::FACTOR_BYTES));
             for row in 0..ROWS {
-                let dot = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[row][v]), _mm256_set1_ps(x.scale[row]));
+                let dot = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[row][v]), _mm256_set1_ps(at.x.scale[row]));
                 float[row][v] = _mm256_fmadd_ps(dot, scale, float[row][v]);
             }
             if MINS {
                 let min = Q::factors(mins.add(v * LANES * Q::FACTOR_BYTES));
                 for row in 0..ROWS {
-                    let sum = _mm256_set1_ps(x.sums[which][row]);
+                    let sum = _mm256_set1_ps(at.x.sums[sum_index::<PARTS>(at.part)][row]);
                     float[row][v] = _mm256_fmadd_ps(sum, min, float[row][v]);
                 }
             }
@@ -341,168 +380,90 @@ unsafe fn add_part<
     }
 }
 
-/// Integer dot products of one part of a record.
+/// Which of a record's sums belongs to `part`.
 #[inline(always)]
-unsafe fn dot<Q: Quants, const ROWS: usize, const WIDTH: usize, const PARTS: usize>(
-    record: *const u8,
-    x: &Record,
-    part: usize,
-    first: usize,
+const fn sum_index<const PARTS: usize>(part: usize) -> usize {
+    if PARTS == 1 { 0 } else { part + 1 }
+}
+
+/// Integer dot products of one part of a record, from where they start.
+#[inline(always)]
+unsafe fn dot<
+    Q: Quants,
+    const ROWS: usize,
+    const WIDTH: usize,
+    const PARTS: usize,
+    const MINS: bool,
+    const WIDE: bool,
+>(
+    at: Place<'_>,
 ) -> [[__m256i; WIDTH]; ROWS] {
-    // SAFETY: register arithmetic; reads by the contract of `plane_dot`.
+    // SAFETY: register arithmetic; reads by the contract of `add_plane`.
     unsafe {
-        let mut sums = plane_dot::<Q, ROWS, WIDTH, PARTS>(record, x, 0, part, first);
-        for sum in sums.as_flattened_mut() {
-            *sum = _mm256_madd_epi16(*sum, _mm256_set1_epi16(1));
+        let mut sums = [[_mm256_setzero_si256(); WIDTH]; ROWS];
+        if !MINS {
+            let starts = if matches!(Q::BITS, Bits::Four) { &at.x.start4 } else { &at.x.start8 };
+            for row in 0..ROWS {
+                sums[row] = [_mm256_set1_epi32(starts[sum_index::<PARTS>(at.part)][row]); WIDTH];
+            }
         }
-        if planes(Q::BITS) == 2 {
-            let high = plane_dot::<Q, ROWS, WIDTH, PARTS>(record, x, 1, part, first);
-            for (sum, &high) in sums.as_flattened_mut().iter_mut().zip(high.as_flattened()) {
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(high, _mm256_set1_epi16(16)));
+        for plane in 0..planes(Q::BITS) {
+            let weight = 1 << (4 * plane);
+            if WIDE {
+                add_plane::<Q, ROWS, WIDTH, PARTS>(at, &at.x.quants, (plane, weight * 256), &mut sums);
+                add_plane::<Q, ROWS, WIDTH, PARTS>(at, at.lows, (plane, weight), &mut sums);
+            } else {
+                add_plane::<Q, ROWS, WIDTH, PARTS>(at, &at.x.quants, (plane, weight), &mut sums);
             }
         }
         sums
+    }
+}
+
+/// Adds `weight` times the dot products of one plane and one byte of the activations.
+#[inline(always)]
+unsafe fn add_plane<Q: Quants, const ROWS: usize, const WIDTH: usize, const PARTS: usize>(
+    at: Place<'_>,
+    bytes: &activations::Quants,
+    (plane, weight): (usize, i16),
+    sums: &mut [[__m256i; WIDTH]; ROWS],
+) {
+    // SAFETY: register arithmetic; reads by the contract of `plane_dot`.
+    unsafe {
+        let halves = plane_dot::<Q, ROWS, WIDTH, PARTS>(at, bytes, plane);
+        for row in 0..ROWS {
+            for v in 0..WIDTH {
+                let wide = _mm256_madd_epi16(halves[row][v], _mm256_set1_epi16(weight));
+                sums[row][v] = _mm256_add_epi32(sums[row][v], wide);
+            }
+        }
     }
 }
 
 /// Dot products of one plane: a lane holds half an output's sum in 16 bits.
 #[inline(always)]
 unsafe fn plane_dot<Q: Quants, const ROWS: usize, const WIDTH: usize, const PARTS: usize>(
-    record: *const u8,
-    x: &Record,
+    at: Place<'_>,
+    bytes: &activations::Quants,
     plane: usize,
-    part: usize,
-    first: usize,
 ) -> [[__m256i; WIDTH]; ROWS] {
     // SAFETY: step and register indices stay inside the record.
     unsafe {
         let mut sums = [[_mm256_setzero_si256(); WIDTH]; ROWS];
-        for step in part * STEPS / PARTS..(part + 1) * STEPS / PARTS {
+        for step in at.part * STEPS / PARTS..(at.part + 1) * STEPS / PARTS {
             let mut weights = [_mm256_setzero_si256(); WIDTH];
             for (v, weights) in weights.iter_mut().enumerate() {
-                *weights = Q::nibbles(record, plane, step, first + v);
+                *weights = Q::nibbles(at.record, plane, step, at.first + v);
             }
             for row in 0..ROWS {
-                let four = _mm256_set1_epi32(x.quants[step][row].as_ptr().cast::<i32>().read_unaligned());
+                let four = bytes[step][row].as_ptr().cast::<i32>().read_unaligned();
+                let four = _mm256_set1_epi32(four);
                 for v in 0..WIDTH {
-                    let pairs = _mm256_maddubs_epi16(weights[v], four);
-                    sums[row][v] = _mm256_add_epi16(sums[row][v], pairs);
+                    let products = _mm256_maddubs_epi16(weights[v], four);
+                    sums[row][v] = _mm256_add_epi16(sums[row][v], products);
                 }
             }
         }
         sums
-    }
-}
-
-/// 8 weights as f32.
-trait LoadFloat {
-    const BYTES: usize;
-    unsafe fn load(at: *const u8) -> __m256;
-}
-
-struct LoadF32;
-struct LoadF16;
-struct LoadBf16;
-
-impl LoadFloat for LoadF32 {
-    const BYTES: usize = 4;
-    #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m256 {
-        // SAFETY: 32 readable bytes by the caller's contract.
-        unsafe { _mm256_loadu_ps(at.cast()) }
-    }
-}
-
-impl LoadFloat for LoadF16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m256 {
-        // SAFETY: 16 readable bytes by the caller's contract.
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.cast())) }
-    }
-}
-
-impl LoadFloat for LoadBf16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m256 {
-        // SAFETY: 16 readable bytes by the caller's contract.
-        unsafe {
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn float_panel<L: LoadFloat>(job: &mut PanelJob<'_>) {
-    // SAFETY: instruction set and sizes by the contract of `panel`; the assertion checks the scratch.
-    unsafe {
-        if job.tiles.len() >= EXPAND_FROM_TILES && L::BYTES == 2 {
-            assert!(job.scratch.len() >= job.panel.len() * 2, "scratch too small for an unpacked panel");
-            for at in (0..job.panel.len()).step_by(LANES * 2) {
-                let values = L::load(job.panel.as_ptr().add(at));
-                _mm256_storeu_ps(job.scratch.as_mut_ptr().add(at * 2).cast(), values);
-            }
-            float_tiles::<LoadF32>(job, job.scratch.as_ptr());
-        } else {
-            float_tiles::<L>(job, job.panel.as_ptr());
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn float_tiles<L: LoadFloat>(job: &mut PanelJob<'_>, panel: *const u8) {
-    let PanelWeights::Float { input, cols, .. } = job.weights else { return };
-    for tile in job.tiles.clone() {
-        let rows = TILE.min(job.rows - tile * TILE);
-        let x = &input[tile * cols * TILE..(tile + 1) * cols * TILE];
-        let mut out = [[0.0; PANEL]; TILE];
-        // SAFETY: the panel has as many inputs as `x`, and rows are 1..=6.
-        unsafe {
-            match rows {
-                1 => float_rows::<L, 1, 4>(panel, x, &mut out),
-                2 => float_rows::<L, 2, 4>(panel, x, &mut out),
-                3 => float_rows::<L, 3, 2>(panel, x, &mut out),
-                4 => float_rows::<L, 4, 2>(panel, x, &mut out),
-                5 => float_rows::<L, 5, 2>(panel, x, &mut out),
-                _ => float_rows::<L, 6, 2>(panel, x, &mut out),
-            }
-            job.sink.put(tile * TILE, rows, &mut out);
-        }
-    }
-}
-
-/// `ROWS` rows by 32 outputs over all inputs, `WIDTH` registers of outputs at a time.
-#[inline(always)]
-unsafe fn float_rows<L: LoadFloat, const ROWS: usize, const WIDTH: usize>(
-    panel: *const u8,
-    x: &[f32],
-    out: &mut TileOut,
-) {
-    for first in (0..ACROSS).step_by(WIDTH) {
-        // SAFETY: all reads stay inside as many inputs of the panel as `x` has.
-        unsafe {
-            let mut sums = [[_mm256_setzero_ps(); WIDTH]; ROWS];
-            for (k, x) in x.as_chunks::<TILE>().0.iter().enumerate() {
-                let at = panel.add((k * PANEL + first * LANES) * L::BYTES);
-                let mut weights = [_mm256_setzero_ps(); WIDTH];
-                for (v, weights) in weights.iter_mut().enumerate() {
-                    *weights = L::load(at.add(v * LANES * L::BYTES));
-                }
-                for row in 0..ROWS {
-                    let value = _mm256_set1_ps(x[row]);
-                    for v in 0..WIDTH {
-                        sums[row][v] = _mm256_fmadd_ps(weights[v], value, sums[row][v]);
-                    }
-                }
-            }
-            for row in 0..ROWS {
-                for v in 0..WIDTH {
-                    let at = out[row].as_mut_ptr().add((first + v) * LANES);
-                    _mm256_storeu_ps(at, sums[row][v]);
-                }
-            }
-        }
     }
 }

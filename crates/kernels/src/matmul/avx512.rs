@@ -7,6 +7,7 @@
 //!             sum[row][0..2] = vpdpbusd(sum, w, broadcast of the row's 4 signed bytes)
 //!   then      float[row] += (sum as f32 * a[row]) * scale,  float[row] += min * asum[row]
 //! ```
+//! Wide activations run the 8 steps twice: high bytes, sums shifted left by 8, low bytes.
 //! Per record and row: 16 dot products of 128 operations, 6 to 8 float operations; the float work caps the
 //! kernel at 16/24 = 67 % of the `vpdpbusd` peak with mins and 16/22 = 73 % without. When several tiles share a panel it is first
 //! unpacked to bytes and f32 scales in L1/L2, so that nibbles and halves are converted once. A single row
@@ -17,7 +18,7 @@
 use std::arch::x86_64::*;
 
 use super::{PanelJob, PanelWeights, TileOut, expanded_record_bytes};
-use crate::activations::{Record, TILE};
+use crate::activations::{self, Record, TILE};
 use crate::packed::{AffineFormat, Bits, FloatFormat, GROUP, PANEL, STEP};
 
 /// From this many tiles on, unpacking a panel first is cheaper than unpacking it in every tile.
@@ -64,6 +65,8 @@ trait Quants {
     const STEPS: usize;
     /// Bytes of one factor (scale or min).
     const FACTOR_BYTES: usize;
+    /// Whether panels come from memory as packed, rather than unpacked from a cache.
+    const STREAMED: bool = Self::FACTOR_BYTES == 2;
 
     /// The 16-output halves of `STEPS` consecutive steps, starting with the `index`th such bundle.
     unsafe fn steps(record: *const u8, index: usize) -> [[__m512i; 2]; 2];
@@ -90,8 +93,11 @@ impl Quants for Packed4 {
             let nibble = _mm512_set1_epi8(15);
             let a = _mm512_loadu_si512(record.add(index * 128).cast());
             let b = _mm512_loadu_si512(record.add(index * 128 + 64).cast());
-            let high = |x| _mm512_and_si512(_mm512_srli_epi16::<4>(x), nibble);
-            [[_mm512_and_si512(a, nibble), _mm512_and_si512(b, nibble)], [high(a), high(b)]]
+            let (high_a, high_b) = (_mm512_srli_epi16::<4>(a), _mm512_srli_epi16::<4>(b));
+            [
+                [_mm512_and_si512(a, nibble), _mm512_and_si512(b, nibble)],
+                [_mm512_and_si512(high_a, nibble), _mm512_and_si512(high_b, nibble)],
+            ]
         }
     }
 
@@ -152,19 +158,22 @@ unsafe fn byte_step(record: *const u8, index: usize) -> [[__m512i; 2]; 2] {
 
 #[inline(always)]
 unsafe fn affine_panel<Q: Quants, const PARTS: usize, const MINS: bool>(job: &mut PanelJob<'_>) {
-    let PanelWeights::Affine { format, unit, input, records } = job.weights else { return };
+    let PanelWeights::Affine { format, records, lows, .. } = job.weights else { return };
     // SAFETY: instruction set and sizes by the contract of `panel`; the scratch holds an unpacked panel.
     unsafe {
-        let whole_tiles = job.tiles.len();
-        if whole_tiles >= EXPAND_FROM_TILES {
+        let mut panel = job.panel.as_ptr();
+        let expanded = job.tiles.len() >= EXPAND_FROM_TILES;
+        if expanded {
             expand::<Q>(job.panel, records, format, job.scratch);
-            let panel = job.scratch.as_ptr();
-            match Q::BITS {
-                Bits::Four => affine_tiles::<Expanded<true>, PARTS, MINS>(job, panel, input, records, unit),
-                Bits::Eight => affine_tiles::<Expanded<false>, PARTS, MINS>(job, panel, input, records, unit),
-            }
-        } else {
-            affine_tiles::<Q, PARTS, MINS>(job, job.panel.as_ptr(), input, records, unit);
+            panel = job.scratch.as_ptr();
+        }
+        match (expanded, Q::BITS, lows.is_some()) {
+            (false, _, false) => affine_tiles::<Q, PARTS, MINS, false>(job, panel),
+            (false, _, true) => affine_tiles::<Q, PARTS, MINS, true>(job, panel),
+            (true, Bits::Four, false) => affine_tiles::<Expanded<true>, PARTS, MINS, false>(job, panel),
+            (true, Bits::Four, true) => affine_tiles::<Expanded<true>, PARTS, MINS, true>(job, panel),
+            (true, Bits::Eight, false) => affine_tiles::<Expanded<false>, PARTS, MINS, false>(job, panel),
+            (true, Bits::Eight, true) => affine_tiles::<Expanded<false>, PARTS, MINS, true>(job, panel),
         }
     }
 }
@@ -198,54 +207,67 @@ unsafe fn expand<Q: Quants>(panel: &[u8], records: usize, format: AffineFormat, 
 }
 
 #[inline(always)]
-unsafe fn affine_tiles<Q: Quants, const PARTS: usize, const MINS: bool>(
+unsafe fn affine_tiles<Q: Quants, const PARTS: usize, const MINS: bool, const WIDE: bool>(
     job: &mut PanelJob<'_>,
     panel: *const u8,
-    input: &[Record],
-    records: usize,
-    unit: f32,
 ) {
+    let PanelWeights::Affine { unit, input, lows, records, .. } = job.weights else { return };
     for tile in job.tiles.clone() {
         let rows = TILE.min(job.rows - tile * TILE);
-        let x = input[tile * records..(tile + 1) * records].as_ptr();
+        let range = tile * records..(tile + 1) * records;
+        let x = Input {
+            records: &input[range.clone()],
+            lows: lows.map_or(std::ptr::null(), |lows| lows[range].as_ptr()),
+        };
         let mut out = [[0.0; PANEL]; TILE];
-        // SAFETY: `x` has `records` records, the panel as many, and rows are 1..=6.
+        // SAFETY: `x` has as many records as the panel (low bytes too when wide); spare rows exist in every tile.
         unsafe {
+            // Fewer compiled row counts than there are: a spare row costs less than a kernel of its own.
             match rows {
-                1 => affine_tile::<Q, 1, PARTS, MINS>(panel, x, records, unit, &mut out),
-                2 => affine_tile::<Q, 2, PARTS, MINS>(panel, x, records, unit, &mut out),
-                3 => affine_tile::<Q, 3, PARTS, MINS>(panel, x, records, unit, &mut out),
-                4 => affine_tile::<Q, 4, PARTS, MINS>(panel, x, records, unit, &mut out),
-                5 => affine_tile::<Q, 5, PARTS, MINS>(panel, x, records, unit, &mut out),
-                _ => affine_tile::<Q, 6, PARTS, MINS>(panel, x, records, unit, &mut out),
+                1 if Q::STREAMED => affine_tile::<Q, 1, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                2 if Q::STREAMED => affine_tile::<Q, 2, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                3 | 4 if Q::STREAMED => affine_tile::<Q, 4, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                _ => affine_tile::<Q, 6, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
             }
             job.sink.put(tile * TILE, rows, &mut out);
         }
     }
 }
 
+/// A tile's activations; `lows` is null unless they are wide.
+#[derive(Clone, Copy)]
+struct Input<'a> {
+    records: &'a [Record],
+    lows: *const activations::Quants,
+}
+
 /// `ROWS` rows by 32 outputs over all records.
 #[inline(always)]
-unsafe fn affine_tile<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool>(
+unsafe fn affine_tile<
+    Q: Quants,
+    const ROWS: usize,
+    const PARTS: usize,
+    const MINS: bool,
+    const WIDE: bool,
+>(
     panel: *const u8,
-    x: *const Record,
-    records: usize,
+    input: Input<'_>,
     unit: f32,
     out: &mut TileOut,
 ) {
     let factor_bytes = (1 + MINS as usize) * PARTS * PANEL * Q::FACTOR_BYTES;
-    let stride = if Q::FACTOR_BYTES == 4 { expanded_record_bytes(PARTS) } else { Q::QUANT_BYTES + factor_bytes };
+    let stride = if Q::STREAMED { Q::QUANT_BYTES + factor_bytes } else { expanded_record_bytes(PARTS) };
     // SAFETY: all reads stay inside `records` records of panel and input; prefetching beyond is harmless.
     unsafe {
         let mut float = [[_mm512_setzero_ps(); 2]; ROWS];
-        for index in 0..records {
+        for (index, x) in input.records.iter().enumerate() {
             let record = panel.add(index * stride);
-            let x = &*x.add(index);
-            if ROWS == 1 && Q::FACTOR_BYTES == 2 {
+            let lows = input.lows.wrapping_add(index);
+            if ROWS == 1 && Q::STREAMED {
                 prefetch_record(record, stride);
             }
             for part in 0..PARTS {
-                let sums = dot::<Q, ROWS, PARTS, MINS>(record, x, part);
+                let sums = dot::<Q, ROWS, PARTS, MINS, WIDE>(record, x, lows, part);
                 let at = record.add(Q::QUANT_BYTES + part * PANEL * Q::FACTOR_BYTES);
                 let scales = [Q::factors(at), Q::factors(at.add(16 * Q::FACTOR_BYTES))];
                 for row in 0..ROWS {
@@ -295,25 +317,53 @@ unsafe fn prefetch_record(record: *const u8, bytes: usize) {
 
 /// Integer dot products of one part of a record.
 #[inline(always)]
-unsafe fn dot<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool>(
+unsafe fn dot<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool, const WIDE: bool>(
     record: *const u8,
     x: &Record,
+    lows: *const activations::Quants,
     part: usize,
 ) -> [[__m512i; 2]; ROWS] {
-    // SAFETY: step indices stay inside the record.
+    let starts = if matches!(Q::BITS, Bits::Four) { &x.start4 } else { &x.start8 };
+    let starts = &starts[sum_index::<PARTS>(part)];
+    // SAFETY: step indices stay inside the record; `lows` points to this record's low bytes when wide.
     unsafe {
         let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
-        if !MINS {
-            let starts = if matches!(Q::BITS, Bits::Four) { &x.start4 } else { &x.start8 };
+        if !MINS && !WIDE {
             for row in 0..ROWS {
-                sums[row] = [_mm512_set1_epi32(starts[sum_index::<PARTS>(part)][row]); 2];
+                sums[row] = [_mm512_set1_epi32(starts[row]); 2];
             }
         }
-        let bundles = GROUP / STEP / Q::STEPS / PARTS;
+        add_steps::<Q, ROWS, PARTS>(record, &x.quants, part, &mut sums);
+        if WIDE {
+            for row in 0..ROWS {
+                for half in 0..2 {
+                    sums[row][half] = _mm512_slli_epi32::<8>(sums[row][half]);
+                    if !MINS {
+                        sums[row][half] = _mm512_add_epi32(sums[row][half], _mm512_set1_epi32(starts[row]));
+                    }
+                }
+            }
+            add_steps::<Q, ROWS, PARTS>(record, &*lows, part, &mut sums);
+        }
+        sums
+    }
+}
+
+/// `sums += weights . bytes` over one part of a record.
+#[inline(always)]
+unsafe fn add_steps<Q: Quants, const ROWS: usize, const PARTS: usize>(
+    record: *const u8,
+    bytes: &activations::Quants,
+    part: usize,
+    sums: &mut [[__m512i; 2]; ROWS],
+) {
+    let bundles = GROUP / STEP / Q::STEPS / PARTS;
+    // SAFETY: step indices stay inside the record.
+    unsafe {
         for bundle in part * bundles..(part + 1) * bundles {
             let steps = Q::steps(record, bundle);
             for step in 0..Q::STEPS {
-                let quants = &x.quants[bundle * Q::STEPS + step];
+                let quants = &bytes[bundle * Q::STEPS + step];
                 for row in 0..ROWS {
                     let four = _mm512_set1_epi32(quants[row].as_ptr().cast::<i32>().read_unaligned());
                     for half in 0..2 {
@@ -322,7 +372,6 @@ unsafe fn dot<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool
                 }
             }
         }
-        sums
     }
 }
 
@@ -395,9 +444,7 @@ unsafe fn float_tiles<L: LoadFloat>(job: &mut PanelJob<'_>, panel: *const u8, in
             match rows {
                 1 => float_tile::<L, 1>(panel, x, cols, &mut out),
                 2 => float_tile::<L, 2>(panel, x, cols, &mut out),
-                3 => float_tile::<L, 3>(panel, x, cols, &mut out),
-                4 => float_tile::<L, 4>(panel, x, cols, &mut out),
-                5 => float_tile::<L, 5>(panel, x, cols, &mut out),
+                3 | 4 => float_tile::<L, 4>(panel, x, cols, &mut out),
                 _ => float_tile::<L, 6>(panel, x, cols, &mut out),
             }
             job.sink.put(tile * TILE, rows, &mut out);

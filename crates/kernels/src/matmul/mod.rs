@@ -16,7 +16,7 @@ pub mod reference;
 
 use std::ops::Range;
 
-use crate::activations::{Activations, Needs, Record, TILE};
+use crate::activations::{Activations, Needs, Quants, Record, TILE};
 use crate::compute::Compute;
 use crate::elementwise::Activation;
 use crate::isa::{Isa, Level};
@@ -75,8 +75,19 @@ pub(crate) struct PanelJob<'a> {
 /// The two kinds of operands.
 #[derive(Clone, Copy)]
 pub(crate) enum PanelWeights<'a> {
-    Affine { format: AffineFormat, unit: f32, input: &'a [Record], records: usize },
-    Float { format: FloatFormat, input: &'a [f32], cols: usize },
+    /// `lows` are there when the input's quants are wide: `quant = 256 * record's + low`.
+    Affine {
+        format: AffineFormat,
+        unit: f32,
+        input: &'a [Record],
+        lows: Option<&'a [Quants]>,
+        records: usize,
+    },
+    Float {
+        format: FloatFormat,
+        input: &'a [f32],
+        cols: usize,
+    },
 }
 
 /// Everything needed to put a finished tile in its place.
@@ -115,7 +126,8 @@ pub(crate) fn panel_fn(isa: Isa) -> PanelFn {
 impl Matrix {
     /// Which form of activations this matrix multiplies.
     pub fn needs(&self) -> Needs {
-        Needs { records: matches!(self, Self::Affine(_)), floats: matches!(self, Self::Float(_)) }
+        let affine = matches!(self, Self::Affine(_));
+        Needs { records: affine, wide: false, floats: !affine }
     }
 }
 
@@ -201,6 +213,7 @@ fn job_of<'a>(
                 format: m.format(),
                 unit: m.unit(),
                 input: &product.input.records,
+                lows: product.input.filled_lows(),
                 records: m.records(),
             };
             (m.panel(panel), weights)

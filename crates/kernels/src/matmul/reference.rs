@@ -2,6 +2,7 @@
 //!
 //! Affine, per record `r` of 32 inputs with activation scale `a`:
 //! ```text
+//! x[k] = record's quant, or 256 * record's quant + low where quants are wide
 //! y[n] = unit * sum over r, parts p of  scale[n][r][p] * a[r] * (sum of q[n][k] * x[k])      integers inside
 //!                                     + min[n][r][p]   * a[r] * (sum of x[k])               with mins
 //!                                     - zero * scale[n][r][p] * a[r] * (sum of x[k])        with a fixed zero point
@@ -11,7 +12,7 @@
 #![allow(unsafe_code, reason = "shares the signature of the ISA kernels")]
 
 use super::{PanelJob, PanelWeights, TileOut};
-use crate::activations::{Part, Record, TILE};
+use crate::activations::{Part, Quants, Record, TILE};
 use crate::packed::{
     AffineFormat, Bits, FloatFormat, GROUP, PANEL, STEP, read_float, record_min, record_quant, record_scale,
 };
@@ -24,8 +25,10 @@ pub(crate) unsafe fn panel(job: &mut PanelJob<'_>) {
     for tile in job.tiles.clone() {
         let rows = TILE.min(job.rows - tile * TILE);
         let mut out = match job.weights {
-            PanelWeights::Affine { format, unit, input, records } => {
-                affine_tile(job.panel, &input[tile * records..(tile + 1) * records], rows, format, unit)
+            PanelWeights::Affine { format, unit, input, lows, records } => {
+                let range = tile * records..(tile + 1) * records;
+                let input = Input { records: &input[range.clone()], lows: lows.map(|lows| &lows[range]) };
+                affine_tile(job.panel, &input, rows, format, unit)
             }
             PanelWeights::Float { format, input, cols } => {
                 float_tile(job.panel, &input[tile * cols * TILE..(tile + 1) * cols * TILE], rows, format)
@@ -36,12 +39,25 @@ pub(crate) unsafe fn panel(job: &mut PanelJob<'_>) {
     }
 }
 
-fn affine_tile(panel: &[u8], input: &[Record], rows: usize, format: AffineFormat, unit: f32) -> TileOut {
+/// A tile's activations.
+struct Input<'a> {
+    records: &'a [Record],
+    lows: Option<&'a [Quants]>,
+}
+
+impl Input<'_> {
+    fn quant(&self, record: usize, row: usize, k: usize) -> i32 {
+        let quant = i32::from(self.records[record].quants[k / STEP][row][k % STEP]);
+        self.lows.map_or(quant, |lows| 256 * quant + i32::from(lows[record][k / STEP][row][k % STEP]))
+    }
+}
+
+fn affine_tile(panel: &[u8], x: &Input<'_>, rows: usize, format: AffineFormat, unit: f32) -> TileOut {
     let mut out = [[0.0; PANEL]; TILE];
-    for (weights, x) in panel.chunks_exact(format.record_bytes()).zip(input) {
+    for (index, weights) in panel.chunks_exact(format.record_bytes()).enumerate() {
         for (row, values) in out[..rows].iter_mut().enumerate() {
             for (slot, value) in values.iter_mut().enumerate() {
-                *value += affine_record(weights, x, (row, slot), format);
+                *value += affine_record(weights, x, index, (row, slot), format);
             }
         }
     }
@@ -50,20 +66,26 @@ fn affine_tile(panel: &[u8], input: &[Record], rows: usize, format: AffineFormat
 }
 
 /// One record's contribution to one output.
-fn affine_record(weights: &[u8], x: &Record, (row, slot): (usize, usize), format: AffineFormat) -> f32 {
+fn affine_record(
+    weights: &[u8],
+    x: &Input<'_>,
+    index: usize,
+    (row, slot): (usize, usize),
+    format: AffineFormat,
+) -> f32 {
+    let record = &x.records[index];
     let (parts, len): (&[Part], usize) =
         if format.halves { (&[Part::First, Part::Second], GROUP / 2) } else { (&[Part::Whole], GROUP) };
     let mut sum = 0.0;
-    for (index, &part) in parts.iter().enumerate() {
-        let scale = record_scale(weights, slot, index, format);
-        let mut dot = if format.mins { 0 } else { start(x, part, row, format.bits) };
-        for k in index * len..(index + 1) * len {
-            let quant = record_quant(weights, slot, k, format.bits);
-            dot += i32::from(quant) * i32::from(x.quants[k / STEP][row][k % STEP]);
+    for (part_index, &part) in parts.iter().enumerate() {
+        let scale = record_scale(weights, slot, part_index, format);
+        let mut dot = if format.mins { 0 } else { start(record, part, row, format.bits) };
+        for k in part_index * len..(part_index + 1) * len {
+            dot += i32::from(record_quant(weights, slot, k, format.bits)) * x.quant(index, row, k);
         }
-        sum += dot as f32 * x.scale[row] * scale;
+        sum += dot as f32 * record.scale[row] * scale;
         if format.mins {
-            sum += record_min(weights, slot, index, format) * x.sums[part as usize][row];
+            sum += record_min(weights, slot, part_index, format) * record.sums[part as usize][row];
         }
     }
     sum

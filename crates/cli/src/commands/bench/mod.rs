@@ -1,0 +1,55 @@
+//! `ropeway bench`: how fast this machine is, and how much of it is used.
+
+mod kernels;
+mod model;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+const EXAMPLES: &str = "\
+Examples:
+  ropeway bench model                 prefill and decode of the default model
+  ropeway bench model --json > a.json
+  ropeway bench kernels               every kernel against the machine's limits
+  ropeway bench model --isa avx2      as a CPU without AVX-512 would run";
+
+/// Measure speed, next to what this machine can do at most
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Model(model::Model),
+    Kernels(kernels::Kernels),
+}
+
+impl Bench {
+    pub fn run(self, output: &mut Output) -> Result<(), Failure> {
+        match self.what {
+            What::Model(command) => command.run(output),
+            What::Kernels(command) => command.run(output),
+        }
+    }
+}
+
+/// The middle of several measurements.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_ignores_one_outlier() {
+        assert!((median(vec![1.0, 100.0, 2.0]) - 2.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,226 @@
+//! `ropeway bench model`: prefill and decode speed of the forward pass, without server or text.
+
+use std::io::Write;
+use std::time::Instant;
+
+use clap::Args;
+use ropeway_cpu::CpuExecutor;
+use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
+use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use ropeway_kernels::limits::{self, Limits};
+use ropeway_model::StepLimits;
+use serde_json::{Value, json};
+
+use super::median;
+use crate::failure::Failure;
+use crate::model_args::{ModelArgs, Room};
+use crate::output::Output;
+
+/// Measure prefill and decode of a model
+#[derive(Debug, Args)]
+pub struct Model {
+    /// A name from `ropeway list`, or a path
+    #[arg(default_value = DEFAULT_CHAT_MODEL)]
+    model: String,
+    /// Prompt lengths to prefill
+    #[arg(long, value_delimiter = ',', default_value = "512,4000")]
+    prefill: Vec<usize>,
+    /// Sequences decoded together
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32,64")]
+    batch: Vec<usize>,
+    /// Tokens each sequence holds before it is decoded
+    #[arg(long, value_name = "TOKENS", default_value_t = 100)]
+    held: usize,
+    /// Tokens decoded per sequence and measurement
+    #[arg(long, value_name = "TOKENS", default_value_t = 32)]
+    tokens: usize,
+    /// Tokens of one step while prefilling
+    #[arg(long, value_name = "TOKENS", default_value_t = ropeway_cpu::executor::DEFAULT_STEP_TOKENS)]
+    chunk: usize,
+    /// Measurements; the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: ModelArgs,
+}
+
+struct Rate {
+    of: usize,
+    tokens_per_second: f64,
+}
+
+impl Model {
+    pub fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let sequences = self.batch.iter().copied().max().unwrap_or(1).max(1);
+        let per_sequence = (self.held + self.tokens + 2).next_multiple_of(32);
+        let longest = self.prefill.iter().copied().max().unwrap_or(0);
+        let room = Room {
+            kv_tokens: Some((sequences * per_sequence).max(longest).max(32)),
+            step: StepLimits { tokens: self.chunk.max(sequences).max(1), rows: sequences },
+        };
+        let mut loaded = self.options.load(&self.model, room)?;
+        let isa = loaded.executor.compute().isa();
+        let machine = limits::measure(isa, loaded.executor.compute().pool());
+        let context = loaded.executor.limits().context;
+        let mut bench = Runner::new(&mut loaded.executor, self.chunk.max(1), per_sequence);
+        let mut prefill = Vec::new();
+        for &tokens in self.prefill.iter().filter(|&&tokens| tokens > 0 && tokens <= context) {
+            let runs = (0..self.repeat).map(|_| bench.prefill(tokens)).collect::<Result<_, _>>()?;
+            prefill.push(Rate { of: tokens, tokens_per_second: median(runs) });
+        }
+        let mut decode = Vec::new();
+        for &batch in self.batch.iter().filter(|&&batch| batch > 0) {
+            let runs = (0..self.repeat).map(|_| bench.decode(batch, self.held, self.tokens));
+            decode.push(Rate { of: batch, tokens_per_second: median(runs.collect::<Result<_, _>>()?) });
+        }
+        let report = Report {
+            name: loaded.name,
+            isa: isa.name(),
+            threads: loaded.executor.compute().threads(),
+            weight_bytes: loaded.executor.decoder().weight_bytes(),
+            held: self.held,
+            prefill,
+            decode,
+            machine,
+        };
+        if self.json { Ok(output.json(&report.json())?) } else { Ok(report.print(output)?) }
+    }
+}
+
+/// Drives the executor with made-up tokens.
+struct Runner<'a> {
+    executor: &'a mut CpuExecutor,
+    chunk: usize,
+    blocks_per_sequence: usize,
+    batch: Batch,
+    output: StepOutput,
+    vocab: u32,
+    next: u32,
+}
+
+impl<'a> Runner<'a> {
+    fn new(executor: &'a mut CpuExecutor, chunk: usize, per_sequence: usize) -> Self {
+        let vocab = executor.limits().vocab as u32;
+        let blocks_per_sequence = per_sequence / 32;
+        let (batch, output) = (Batch::default(), StepOutput::default());
+        Self { executor, chunk, blocks_per_sequence, batch, output, vocab, next: 1 }
+    }
+
+    /// Some token: all rows different, none special.
+    fn token(&mut self) -> u32 {
+        self.next = self.next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (self.next >> 8) % self.vocab
+    }
+
+    fn step(&mut self) -> Result<(), Failure> {
+        Ok(self.executor.execute(&self.batch, &mut self.output)?)
+    }
+
+    /// Tokens a second over one prompt, its first sampled token included.
+    fn prefill(&mut self, tokens: usize) -> Result<f64, Failure> {
+        let prompt: Vec<u32> = (0..tokens).map(|_| self.token()).collect();
+        let table: Vec<_> = (0..tokens.div_ceil(32) as u32).map(BlockId).collect();
+        let start = Instant::now();
+        for first in (0..tokens).step_by(self.chunk) {
+            let end = (first + self.chunk).min(tokens);
+            self.batch.clear();
+            self.batch.push_chunk(&prompt[first..end], first, &table);
+            if end == tokens {
+                self.batch.sample_last(&SamplingParams::greedy(), &[]);
+            }
+            self.step()?;
+        }
+        Ok(tokens as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// Tokens a second of `batch` sequences, each already holding `held` tokens.
+    fn decode(&mut self, batch: usize, held: usize, tokens: usize) -> Result<f64, Failure> {
+        for sequence in 0..batch {
+            let prompt: Vec<u32> = (0..held.max(1)).map(|_| self.token()).collect();
+            let table = self.table(sequence);
+            for first in (0..prompt.len()).step_by(self.chunk) {
+                self.batch.clear();
+                let end = (first + self.chunk).min(prompt.len());
+                self.batch.push_chunk(&prompt[first..end], first, &table);
+                self.step()?;
+            }
+        }
+        let mut latest: Vec<u32> = (0..batch).map(|_| self.token()).collect();
+        let start = Instant::now();
+        for step in 0..tokens {
+            self.batch.clear();
+            for (sequence, &token) in latest.iter().enumerate() {
+                let table = self.table(sequence);
+                self.batch.push_chunk(&[token], held.max(1) + step, &table);
+                self.batch.sample_last(&SamplingParams::greedy(), &[]);
+            }
+            self.step()?;
+            for (token, row) in latest.iter_mut().zip(&self.output.rows) {
+                *token = row.as_ref().map_or(0, |row| row.token);
+            }
+        }
+        Ok((batch * tokens) as f64 / start.elapsed().as_secs_f64())
+    }
+
+    fn table(&self, sequence: usize) -> Vec<BlockId> {
+        let first = sequence * self.blocks_per_sequence;
+        (first..first + self.blocks_per_sequence).map(|block| BlockId(block as u32)).collect()
+    }
+}
+
+struct Report {
+    name: String,
+    isa: &'static str,
+    threads: usize,
+    weight_bytes: usize,
+    held: usize,
+    prefill: Vec<Rate>,
+    decode: Vec<Rate>,
+    machine: Limits,
+}
+
+impl Report {
+    fn json(&self) -> Value {
+        let prefill = |rate: &Rate| json!({ "tokens": rate.of, "tok_s": rate.tokens_per_second });
+        let decode =
+            |rate: &Rate| json!({ "batch": rate.of, "context": self.held, "tok_s": rate.tokens_per_second });
+        json!({
+            "model": self.name,
+            "isa": self.isa,
+            "threads": self.threads,
+            "weight_bytes": self.weight_bytes,
+            "prefill": self.prefill.iter().map(prefill).collect::<Vec<_>>(),
+            "decode": self.decode.iter().map(decode).collect::<Vec<_>>(),
+            "machine": {
+                "int_dot_gops": self.machine.int_dot_gops,
+                "f32_gflops": self.machine.f32_gflops,
+                "read_gb_s": self.machine.read_gb_s,
+            },
+        })
+    }
+
+    fn print(&self, output: &mut Output) -> std::io::Result<()> {
+        let Limits { int_dot_gops, f32_gflops, read_gb_s } = self.machine;
+        writeln!(output, "{} on {} with {} threads", self.name, self.isa, self.threads)?;
+        writeln!(
+            output,
+            "machine: {int_dot_gops:.0} Gop/s int8 dot, {f32_gflops:.0} GFLOP/s f32, {read_gb_s:.1} GB/s read"
+        )?;
+        for rate in &self.prefill {
+            writeln!(output, "prefill {:>6} tokens   {:>9.1} tok/s", rate.of, rate.tokens_per_second)?;
+        }
+        for rate in &self.decode {
+            write!(output, "decode  {:>6} streams  {:>9.1} tok/s", rate.of, rate.tokens_per_second)?;
+            if rate.of == 1 {
+                let limit = read_gb_s * 1e9 / self.weight_bytes as f64;
+                let share = 100.0 * rate.tokens_per_second / limit;
+                write!(output, "  ({share:.0} % of the memory limit, {limit:.0})")?;
+            }
+            writeln!(output)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! The arguments of every command that loads a model, and the loading itself.
+
+use std::io::{self, IsTerminal};
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_hub::Hub;
+use ropeway_kernels::Isa;
+use ropeway_kernels::kv::KvFormat;
+use ropeway_model::{LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits};
+use ropeway_weights::Checkpoint;
+
+use crate::failure::Failure;
+use crate::pulling;
+
+/// How a model is run on this machine.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Model options")]
+pub struct ModelArgs {
+    /// Compute threads (default: one per core)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Instruction set: avx512-vnni, avx2, portable or reference (default: the
+    /// best this CPU has)
+    #[arg(long, value_name = "NAME", value_parser = parse_isa)]
+    isa: Option<Isa>,
+    /// Longest conversation, in tokens (default: what the model was trained
+    /// for)
+    #[arg(long, value_name = "TOKENS")]
+    context: Option<usize>,
+    /// Stretch the window beyond the trained one: yarn, linear, dynamic, or
+    /// with a factor as in yarn:4
+    #[arg(long, value_name = "HOW", value_parser = parse_scaling)]
+    rope_scaling: Option<RopeScalingChoice>,
+    /// Pack 16-bit weights as integers while loading
+    #[arg(long, value_name = "TYPE")]
+    quantize: Option<QuantizeArg>,
+    /// Number format of the KV cache: s16 (exact integer products), q8 (half
+    /// the memory) or f32
+    #[arg(long, value_name = "TYPE")]
+    kv: Option<KvArg>,
+    /// `f32` computes everything in plain floats: slow, the judge of `fast`
+    #[arg(long, value_name = "HOW", default_value = "fast")]
+    precision: PrecisionArg,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum QuantizeArg {
+    Q8,
+    Q4,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KvArg {
+    S16,
+    Q8,
+    F32,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PrecisionArg {
+    Fast,
+    F32,
+}
+
+fn parse_isa(name: &str) -> Result<Isa, String> {
+    Isa::named(name).map_err(|error| error.to_string())
+}
+
+fn parse_scaling(text: &str) -> Result<RopeScalingChoice, String> {
+    text.parse().map_err(|error: ropeway_model::SpecError| error.to_string())
+}
+
+/// A model ready to run, and the files it came from.
+pub struct Loaded {
+    /// Its name.
+    pub name: String,
+    /// Its files.
+    pub checkpoint: Checkpoint,
+    /// The model itself.
+    pub executor: CpuExecutor,
+}
+
+/// What a command needs beyond one conversation at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Tokens of KV memory; `None` holds one whole window.
+    pub kv_tokens: Option<usize>,
+    /// Largest step.
+    pub step: StepLimits,
+}
+
+impl ModelArgs {
+    /// Fetches the model if it is not here yet, and loads it.
+    pub fn load(&self, model: &str, room: Room) -> Result<Loaded, Failure> {
+        let hub = Hub::from_env()?;
+        let files = pulling::pull(&hub, model)?.files;
+        let checkpoint = Checkpoint::open(files.checkpoint())?;
+        let bar = LoadBar::new();
+        let executor =
+            CpuExecutor::load(&checkpoint, &self.options(room), &mut |done, total| bar.show(done, total))?;
+        Ok(Loaded { name: files.name, checkpoint, executor })
+    }
+
+    fn options(&self, room: Room) -> CpuOptions {
+        let defaults = CpuOptions::default();
+        let precision = match self.precision {
+            PrecisionArg::Fast => Precision::Fast,
+            PrecisionArg::F32 => Precision::F32,
+        };
+        let quantize = self.quantize.map(|quantize| match quantize {
+            QuantizeArg::Q8 => Quantize::Q8,
+            QuantizeArg::Q4 => Quantize::Q4,
+        });
+        CpuOptions {
+            isa: self.isa.unwrap_or(defaults.isa),
+            threads: self.threads.map_or(defaults.threads, usize::from),
+            load: LoadOptions { precision, quantize },
+            kv_format: self.kv.map(|kv| match kv {
+                KvArg::S16 => KvFormat::S16,
+                KvArg::Q8 => KvFormat::Q8,
+                KvArg::F32 => KvFormat::F32,
+            }),
+            context: self.context,
+            rope_scaling: self.rope_scaling,
+            kv_tokens: room.kv_tokens,
+            step: room.step,
+        }
+    }
+}
+
+/// Layers packed so far, on a terminal; nothing elsewhere.
+struct LoadBar(Option<ProgressBar>);
+
+impl LoadBar {
+    fn new() -> LoadBar {
+        let bar = io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("loading     [{bar:30}] {pos}/{len}");
+            ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        LoadBar(bar)
+    }
+
+    fn show(&self, done: usize, total: usize) {
+        let Some(bar) = &self.0 else { return };
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+        if done == total {
+            bar.finish_and_clear();
+        }
+    }
+}
