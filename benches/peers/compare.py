@@ -210,6 +210,8 @@ def main():
         print(f"the machine is busy (load {load_before:.1f}): do not quote these numbers", file=sys.stderr)
     present = sides(given)
     values = measure_rounds(present, given.rounds)
+    if not values:
+        raise SystemExit("no side could be measured")
     middle = medians(values)
     ratio = ratios(middle)
     print(markdown(middle, ratio))
