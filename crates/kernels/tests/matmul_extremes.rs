@@ -15,7 +15,7 @@ const MIN: f32 = -3.0;
 
 /// Output `n` of every four: all at the top, all zero, and the two alternations.
 fn quant(n: usize, k: usize, top: u8) -> u8 {
-    [top, 0, top * (k % 2 == 0) as u8, top * (k % 2 == 1) as u8][n % 4]
+    [top, 0, top * u8::from(k % 2 == 0), top * u8::from(k % 2 == 1)][n % 4]
 }
 
 /// Rows of largest magnitude: all up, all down, and alternations of one input and of two. Each group holds a

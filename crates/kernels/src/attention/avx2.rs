@@ -7,9 +7,9 @@
 //! A product is `vpmaddwd` and `vpaddd`, 32 operations on three vector ports. Sums are exact integers, so a row's
 //! bits depend neither on its neighbours nor on the order of additions; softmax works on one row at a time.
 //!
-//! Measured 2026-11-15 on one thread of an Ice Lake server at 3.5 GHz busy with other work, 9 heads on 3 of 64 dims, 2,048
-//! keys: 512 rows run at 79 Gop/s (S16) and 76 (Q8), 70 % of the f32 FMA peak and 47 % of what the two
-//! instructions allow; a single row at 37 and 42.
+//! Measured 2026-11-15 on one thread of an Ice Lake server at 3.5 GHz, busy with other work, 9 query heads on 3
+//! KV heads of 64 dims, 2,048 keys: 512 rows run at 79 Gop/s (S16) and 76 (Q8), 70 % of the f32 FMA peak and 47 %
+//! of what the two instructions allow; a single row at 37 and 42.
 
 #![allow(unsafe_code, reason = "vector intrinsics over raw KV regions")]
 #![allow(

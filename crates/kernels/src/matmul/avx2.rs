@@ -6,20 +6,20 @@
 //! affine, per record of 32 inputs, for each plane of nibbles (int4: one; int8: low + 16 * high, two):
 //!   8 steps:  w0, w1 = 8 outputs x 4 inputs each (bytes 0..=15)
 //!             sum[row][0..2] += vpmaddubsw(w, broadcast of the row's 4 signed bytes)      16-bit lanes
-//!   then      vpmaddwd by 1 or 16 widens to 32 bits (wide activations: high bytes by 256 or 4096, then low ones)
+//!   then      vpmaddwd by 1 or 16 widens to 32 bits (wide activations: high bytes by 256 or 4096, low ones)
 //!             float[row] += (sum as f32 * a[row]) * scale,  float[row] += min * asum[row]
 //! ```
 //! A nibble times a signed byte is so small that neither the pair of a lane (2 x 15 x 128) nor the sum of a
-//! record's 8 pairs (30,720) leaves 16 bits: integer sums are exactly those of the reference. A whole byte would,
-//! hence the planes. One or two rows take all 32 outputs at once, and a tile alone streams packed records from
-//! memory with prefetch; several tiles share a panel that is first unpacked to nibbles in bytes and f32 factors.
+//! record's 8 pairs (30,720) leaves 16 bits: integer sums are exactly those of the reference. A whole byte
+//! would, hence the planes. One or two rows take all 32 outputs at once, and a tile alone streams packed records
+//! from memory with prefetch; several tiles share a panel first unpacked to nibbles in bytes and f32 factors.
 //!
 //! Per record, row and 8 outputs of int4: 8 multiplies, 7 additions and 5 operations of float work for 512
 //! operations, so three vector ports give at most 77 operations a cycle; int8 and wide activations repeat the
-//! integer part. Measured 2026-11-15 on one thread of an Ice Lake server at 3.5 GHz, busy with other work, best of
-//! many, 3072 outputs x 576 inputs: int4 with mins 181-189 Gop/s from 32 rows on (68-70 % of that limit), 164 at 4
-//! rows, and 126 at one row, where weights come from the cache at 39 GB/s; int8 100-105 Gop/s, 30 GB/s at one row;
-//! wide activations 108 (int4) and 56 (int8) Gop/s.
+//! integer part. Measured 2026-11-15 on one thread of an Ice Lake server at 3.5 GHz, busy with other work, best
+//! of many, 3072 outputs x 576 inputs: int4 with mins 185-188 Gop/s at 32 and 64 rows (70 % of that limit), 150 at
+//! 4 rows, 124 at one row, where weights come from the cache at 39 GB/s; int8 100-104 Gop/s, and 30 GB/s at one
+//! row; wide activations 108 (int4) and 56 (int8) Gop/s.
 
 #![allow(unsafe_code, reason = "vector intrinsics over raw panels")]
 #![allow(

@@ -12,9 +12,9 @@
 //! 128-bit register does eight products at once, and the integer sums are exactly those of the reference. Wide
 //! activations go through the same loop twice, high bytes counting 256.
 //!
-//! Measured 2026-11-15 as compiled for plain x86-64 (128-bit registers), one thread of an Ice Lake server at 3.5 GHz busy
-//! with other work, 576 x 576 int4: 23 Gop/s from 32 rows on, 10 at one row, where unpacking is most of the work;
-//! the reference does 1. The eight products an instruction that SSE2 has would allow 80.
+//! Measured 2026-11-15 as compiled for plain x86-64 (128-bit registers), on one thread of an Ice Lake server at
+//! 3.5 GHz, busy with other work, 576 x 576 int4: 23 Gop/s from 32 rows on, 10 at one row, where unpacking is most
+//! of the work; the reference does 1. Eight products an instruction on three ports would allow 84.
 
 #![allow(unsafe_code, reason = "shares the signature of the ISA kernels")]
 #![allow(

@@ -4,8 +4,8 @@
 //! tile: 6 rows x 16 outputs = 6 x 2 registers of sums; 2 of weights, 1 broadcast
 //! per input k, ascending:  sum[row] += w[k] * x[row][k]
 //! ```
-//! Per input and tile: 12 fused products, 2 loads of weights and 6 broadcasts. 16-bit weights that several tiles share are
-//! first unpacked to f32; a tile alone converts them on the way.
+//! Per input and tile: 12 fused products, 2 loads of weights and 6 broadcasts. 16-bit weights that several tiles
+//! share are first unpacked to f32; a tile alone converts them on the way. Its speed is not measured yet.
 
 #![allow(unsafe_code, reason = "vector intrinsics over raw panels")]
 #![allow(
