@@ -8,6 +8,7 @@
 mod commands;
 mod facts;
 mod failure;
+mod generate;
 mod model_args;
 mod output;
 mod pulling;

@@ -4,6 +4,7 @@ mod bench;
 mod list;
 mod pull;
 mod rm;
+mod run;
 mod show;
 mod tokenize;
 
@@ -18,6 +19,7 @@ pub enum Command {
     Pull(pull::Pull),
     List(list::List),
     Rm(rm::Rm),
+    Run(run::Run),
     Show(show::Show),
     Tokenize(tokenize::Tokenize),
     Bench(bench::Bench),
@@ -30,6 +32,7 @@ impl Command {
             Command::Pull(command) => command.run(output),
             Command::List(command) => command.run(output),
             Command::Rm(command) => command.run(output),
+            Command::Run(command) => command.run(output),
             Command::Show(command) => command.run(output),
             Command::Tokenize(command) => command.run(output),
             Command::Bench(command) => command.run(output),

@@ -1,0 +1,131 @@
+//! What `--verbose` tells after an answer: speed and memory.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Measures one answer from the moment its prompt is known.
+#[derive(Debug)]
+pub struct Stopwatch {
+    start: Instant,
+    first: Option<Duration>,
+    report: Report,
+}
+
+/// How an answer went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// How many of them were computed in an earlier turn.
+    pub reused: usize,
+    /// Until the first token was there.
+    pub first_token: Duration,
+    /// Tokens of the answer.
+    pub generated: usize,
+    /// From the first token to the end.
+    pub decoding: Duration,
+    /// Steps in that time; the last may have given the end token, which is no part of the answer.
+    pub decode_steps: usize,
+    /// Resident memory in bytes, where the system tells.
+    pub memory: Option<u64>,
+}
+
+impl Stopwatch {
+    /// Starts to measure.
+    pub fn start(prompt: usize, reused: usize) -> Stopwatch {
+        let report = Report { prompt, reused, ..Report::default() };
+        Stopwatch { start: Instant::now(), first: None, report }
+    }
+
+    /// A token is there; `said` tells whether it is part of the answer.
+    pub fn token(&mut self, said: bool) {
+        self.report.generated += usize::from(said);
+        if self.first.is_some() {
+            self.report.decode_steps += 1;
+        } else {
+            self.first = Some(self.start.elapsed());
+        }
+    }
+
+    /// Ends the measurement.
+    pub fn stop(mut self) -> Report {
+        let elapsed = self.start.elapsed();
+        self.report.first_token = self.first.unwrap_or(elapsed);
+        self.report.decoding = elapsed.saturating_sub(self.report.first_token);
+        self.report.memory = resident_bytes();
+        self.report
+    }
+}
+
+/// Memory of this process that is in RAM.
+fn resident_bytes() -> Option<u64> {
+    resident_in(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// The resident size in Linux's description of a process.
+fn resident_in(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+fn per_second(count: usize, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefill = per_second(self.prompt - self.reused, self.first_token);
+        let decode = per_second(self.decode_steps, self.decoding);
+        writeln!(f, "prompt       {} tokens, {} of them reused", self.prompt, self.reused)?;
+        writeln!(f, "prefill      {prefill:.1} tok/s")?;
+        writeln!(f, "first token  {:.1} ms", self.first_token.as_secs_f64() * 1e3)?;
+        writeln!(f, "generated    {} tokens", self.generated)?;
+        write!(f, "decode       {decode:.1} tok/s")?;
+        let Some(memory) = self.memory else { return Ok(()) };
+        write!(f, "\nmemory       {:.1} MB resident", memory as f64 / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_count_what_was_computed_in_the_time_it_took() {
+        let report = Report {
+            prompt: 110,
+            reused: 10,
+            first_token: Duration::from_millis(50),
+            generated: 40,
+            decoding: Duration::from_millis(200),
+            decode_steps: 40,
+            memory: Some(123_400_000),
+        };
+        let expected = "prompt       110 tokens, 10 of them reused\nprefill      2000.0 tok/s\n\
+                        first token  50.0 ms\ngenerated    40 tokens\ndecode       200.0 tok/s\n\
+                        memory       123.4 MB resident";
+        assert_eq!(report.to_string(), expected);
+    }
+
+    #[test]
+    fn an_answer_without_a_second_token_has_no_decode_speed() {
+        assert!(Report::default().to_string().contains("decode       0.0 tok/s"));
+    }
+
+    #[test]
+    fn the_end_token_counts_as_a_step_but_not_as_a_word() {
+        let mut watch = Stopwatch::start(3, 0);
+        for said in [true, true, false] {
+            watch.token(said);
+        }
+        let report = watch.stop();
+        assert_eq!((report.generated, report.decode_steps), (2, 2));
+    }
+
+    #[test]
+    fn resident_memory_is_read_from_the_status_of_a_process() {
+        assert_eq!(resident_in("Name:\tropeway\nVmRSS:\t    2048 kB\nThreads:\t2\n"), Some(2 << 20));
+        assert_eq!(resident_in("VmRSS: much\n"), None);
+    }
+}
