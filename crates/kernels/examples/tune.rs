@@ -29,7 +29,7 @@ fn main() {
                     let mut a = Activations::with_capacity(
                         rows,
                         k,
-                        Needs { records: true, wide: true, floats: false },
+                        Needs { records: true, wide: true, halves: false, floats: false },
                     );
                     let t = Instant::now();
                     let p = Prepare {

@@ -65,7 +65,7 @@ impl Record {
     pub(crate) fn put(&mut self, row: usize, values: &[f32; GROUP]) {
         let quants = quantise(values, NARROW);
         put_bytes(&mut self.quants, row, |k| quants.ints[k] as i8);
-        self.put_sums(row, quants.scale, quants.half_sums());
+        self.put_scale(row, quants.scale, quants.sum());
     }
 
     /// The same into two bytes: high ones here, low ones into `lows`.
@@ -74,17 +74,34 @@ impl Record {
         let quants = quantise(values, WIDE);
         put_bytes(&mut self.quants, row, |k| high(quants.ints[k]) as i8);
         put_bytes(lows, row, |k| (quants.ints[k] - 256 * high(quants.ints[k])) as i8);
-        self.put_sums(row, quants.scale, quants.half_sums());
+        self.put_scale(row, quants.scale, quants.sum());
     }
 
-    /// Stores a row's scale, and what follows from the sums of its first and second 16 quants.
+    /// Stores a row's scale and the sum of its quants.
     #[inline(always)]
-    pub(crate) fn put_sums(&mut self, row: usize, scale: f32, [first, second]: [i32; 2]) {
+    pub(crate) fn put_scale(&mut self, row: usize, scale: f32, sum: i32) {
         self.scale[row] = scale;
-        for (part, sum) in [first.wrapping_add(second), first, second].into_iter().enumerate() {
-            self.sums[part][row] = scale * sum as f32;
-            self.start4[part][row] = sum.wrapping_mul(-8);
-            self.start8[part][row] = sum.wrapping_mul(-128);
+        self.put_sum(Part::Whole, row, scale, sum);
+    }
+
+    #[inline(always)]
+    pub(crate) fn put_sum(&mut self, part: Part, row: usize, scale: f32, sum: i32) {
+        self.sums[part as usize][row] = scale * sum as f32;
+        self.start4[part as usize][row] = sum.wrapping_mul(-8);
+        self.start8[part as usize][row] = sum.wrapping_mul(-128);
+    }
+
+    /// Stores the sums of a row's halves, taken back from its quants.
+    #[inline(always)]
+    pub(crate) fn put_halves(&mut self, lows: Option<&Quants>, row: usize) {
+        let half = GROUP / STEP / 2;
+        let add = |quants: &Quants, steps: std::ops::Range<usize>| -> i32 {
+            quants[steps].iter().flat_map(|step| step[row]).map(i32::from).sum()
+        };
+        for (part, steps) in [(Part::First, 0..half), (Part::Second, half..2 * half)] {
+            let sum = add(&self.quants, steps.clone());
+            let sum = lows.map_or(sum, |lows| 256 * sum + add(lows, steps));
+            self.put_sum(part, row, self.scale[row], sum);
         }
     }
 }
@@ -101,9 +118,8 @@ struct Quantised {
 
 impl Quantised {
     #[inline(always)]
-    fn half_sums(&self) -> [i32; 2] {
-        let (first, second) = self.ints.split_at(GROUP / 2);
-        [first.iter().sum(), second.iter().sum()]
+    fn sum(&self) -> i32 {
+        self.ints.iter().sum()
     }
 }
 
@@ -157,6 +173,8 @@ pub struct Activations {
     pub(crate) lows: Buffer<Quants>,
     /// How the records were last filled.
     pub(crate) width: Width,
+    /// Whether records carry the sums of their halves.
+    pub(crate) halves: bool,
     /// `[tile][k][6 rows]`.
     pub(crate) floats: Buffer<f32>,
     max_rows: usize,
@@ -180,6 +198,8 @@ pub struct Needs {
     pub records: bool,
     /// Room for two-byte quants as well.
     pub wide: bool,
+    /// Sums of half groups as well, for weights in groups of 16.
+    pub halves: bool,
     /// Interleaved floats, for float weights.
     pub floats: bool,
 }
@@ -190,6 +210,7 @@ impl Needs {
         Self {
             records: self.records || other.records,
             wide: self.wide || other.wide,
+            halves: self.halves || other.halves,
             floats: self.floats || other.floats,
         }
     }
@@ -205,6 +226,7 @@ impl Activations {
             records: Buffer::zeroed(records),
             lows: Buffer::zeroed(if needs.wide { records } else { 0 }),
             width: Width::Narrow,
+            halves: needs.halves,
             floats: Buffer::zeroed(floats),
             max_rows: rows,
             max_cols: cols,
@@ -221,6 +243,7 @@ impl Activations {
         Needs {
             records: !self.records.is_empty(),
             wide: !self.lows.is_empty(),
+            halves: self.halves,
             floats: !self.floats.is_empty(),
         }
     }
@@ -243,6 +266,7 @@ mod tests {
         }
         let mut record = Record::ZERO;
         record.put(2, &values);
+        record.put_halves(None, 2);
         let scale = 20.0 * 0.37 / 127.0;
         assert!((record.scale[2] - scale).abs() < 1e-7);
         let mut sum = 0;

@@ -126,6 +126,61 @@ impl KvLayout {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512 {
+    //! [`KvLayout::store`] of the 16-bit format with AVX-512.
+
+    use std::arch::x86_64::*;
+
+    use super::{BLOCK, KvLayout, MAX_VALUE, length_scale, put_scales, top_scale};
+
+    /// Stores one token's key and value of one head.
+    ///
+    /// # Safety
+    /// - As for [`KvLayout::store`], with `head_dim` a multiple of 16 and the 16-bit format.
+    /// - The CPU must have AVX-512 F, BW, DQ and VL.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub unsafe fn store(layout: KvLayout, region: *mut u8, slot: usize, key: &[f32], value: &[f32]) {
+        let at = layout.offsets();
+        let (key_scale, value_scale) = (length_scale(key, 32_767.0), top_scale(value, MAX_VALUE));
+        // SAFETY: every address stays inside the region for slot < 32 and these lengths.
+        unsafe {
+            let keys = region.cast::<i16>().add(slot * 2);
+            let stride = _mm256_mullo_epi32(
+                _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+                _mm256_set1_epi32(BLOCK as i32),
+            );
+            for dim in (0..key.len()).step_by(16) {
+                let pairs = rounded(key.as_ptr().add(dim), key_scale.inverse);
+                _mm256_i32scatter_epi32::<4>(keys.add(dim * BLOCK).cast(), stride, pairs);
+            }
+            let values = region.add(at.values).cast::<i16>().add(slot / 2 * layout.padded_dim() * 2);
+            for dim in (0..value.len()).step_by(16) {
+                let lanes = _mm512_cvtepu16_epi32(rounded(value.as_ptr().add(dim), value_scale.inverse));
+                let to = values.add(dim * 2);
+                // A masked store leaves the other token of the pair to whoever writes it.
+                if slot % 2 == 0 {
+                    _mm512_mask_storeu_epi16(to, 0x5555_5555, lanes);
+                } else {
+                    _mm512_mask_storeu_epi16(to, 0xAAAA_AAAA, _mm512_slli_epi32::<16>(lanes));
+                }
+            }
+            put_scales(region, at, slot, key_scale.scale, value_scale.scale);
+        }
+    }
+
+    /// 16 values as 16-bit integers.
+    #[inline(always)]
+    unsafe fn rounded(at: *const f32, inverse: f32) -> __m256i {
+        // SAFETY: 16 readable floats by the caller's contract.
+        unsafe {
+            let scaled = _mm512_mul_ps(_mm512_loadu_ps(at), _mm512_set1_ps(inverse));
+            _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(scaled))
+        }
+    }
+}
+
 /// A scale and what to multiply by to get there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {

@@ -148,6 +148,18 @@ impl<T: Plain> SharedMut<T> {
         // SAFETY: in bounds by the assertion; alive and exclusive by the caller's contract.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(start), len) }
     }
+
+    /// The `N` values from `start` on, as an array.
+    ///
+    /// # Safety
+    /// As for [`slice`](Self::slice).
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "disjoint parts are handed out by contract")]
+    pub unsafe fn array<const N: usize>(&self, start: usize) -> &mut [T; N] {
+        assert!(start <= self.len && N <= self.len - start, "part outside the array");
+        // SAFETY: in bounds by the assertion; alive and exclusive by the caller's contract.
+        unsafe { &mut *self.ptr.add(start).cast::<[T; N]>() }
+    }
 }
 
 #[cfg(test)]

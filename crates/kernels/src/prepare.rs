@@ -83,6 +83,7 @@ pub fn prepare(compute: &mut Compute, what: &Prepare<'_>, target: &mut Activatio
         records: target.records.shared(),
         lows: target.lows.shared(),
         width: what.width,
+        halves: target.halves,
         floats: target.floats.shared(),
     };
     let padded = what.cols.next_multiple_of(GROUP);
@@ -102,6 +103,7 @@ struct Shared {
     records: SharedMut<Record>,
     lows: SharedMut<Quants>,
     width: Width,
+    halves: bool,
     floats: SharedMut<f32>,
 }
 
@@ -138,6 +140,11 @@ fn put_records(isa: Isa, row: &[f32], (tile, slot): (usize, usize), target: Shar
         #[cfg(target_arch = "x86_64")]
         Level::Avx512Vnni => unsafe { avx512::put_row(records, lows, slot, values) },
         _ => vectorised(isa, || put_row(records, lows, slot, values)),
+    }
+    if target.halves {
+        for (index, record) in records.iter_mut().enumerate() {
+            record.put_halves(lows.get(index), slot);
+        }
     }
 }
 
@@ -190,8 +197,7 @@ mod avx512 {
                 } else {
                     put_bytes(&mut record.quants, slot, a, b);
                 }
-                let halves = [_mm512_reduce_add_epi32(a), _mm512_reduce_add_epi32(b)];
-                record.put_sums(slot, quantised.scale, halves);
+                record.put_scale(slot, quantised.scale, _mm512_reduce_add_epi32(_mm512_add_epi32(a, b)));
             }
         }
     }

@@ -6,7 +6,8 @@
 use crate::attention::Queries;
 use crate::compute::Compute;
 use crate::elementwise::{Norm, rms_norm_in_place};
-use crate::kv::{BLOCK, KvFormat, KvLayout, quantise_query};
+use crate::isa::{Isa, Level};
+use crate::kv::{self, BLOCK, KvFormat, KvLayout, quantise_query};
 use crate::memory::SharedMut;
 use crate::vectorise::vectorised;
 
@@ -73,6 +74,7 @@ pub fn route(compute: &mut Compute, what: Route<'_>, queries: &mut Queries, kv: 
     let width = (what.heads + 2 * what.layout.kv_heads) * what.layout.head_dim;
     let row_data = SharedMut::of(&mut what.projections[..rows * width]);
     let frame = Frame {
+        isa,
         heads: what.heads,
         norms: what.norms,
         rotation: what.rotation,
@@ -80,7 +82,7 @@ pub fn route(compute: &mut Compute, what: Route<'_>, queries: &mut Queries, kv: 
         quants: queries.quants.shared(),
         scales: queries.scales.shared(),
         floats: queries.floats.shared(),
-        kv: SharedMut::of(kv),
+        blocks: SharedMut::of(kv),
     };
     let slots = what.slots;
     compute.for_each(rows, GRAIN, &|rows, _| {
@@ -99,6 +101,7 @@ const GRAIN: usize = 4;
 
 #[derive(Clone, Copy)]
 struct Frame<'a> {
+    isa: Isa,
     heads: usize,
     norms: Option<HeadNorms<'a>>,
     rotation: Option<Rotation<'a>>,
@@ -106,7 +109,7 @@ struct Frame<'a> {
     quants: SharedMut<i16>,
     scales: SharedMut<f32>,
     floats: SharedMut<f32>,
-    kv: SharedMut<u8>,
+    blocks: SharedMut<u8>,
 }
 
 impl Frame<'_> {
@@ -147,15 +150,30 @@ impl Frame<'_> {
         }
     }
 
+    /// [`KvLayout::store`], by vectors where they fit.
+    #[inline(always)]
+    unsafe fn store(&self, region: *mut u8, slot: usize, key: &[f32], value: &[f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.isa.level() == Level::Avx512Vnni
+            && self.layout.format == KvFormat::S16
+            && self.layout.head_dim.is_multiple_of(16)
+        {
+            // SAFETY: the level proves the instruction set; the rest is passed on.
+            return unsafe { kv::avx512::store(self.layout, region, slot, key, value) };
+        }
+        // SAFETY: passed on from this function's contract.
+        unsafe { self.layout.store(region, slot, key, value) }
+    }
+
     #[inline(always)]
     fn put_keys_and_values(&self, k: &[f32], v: &[f32], slot: KvSlot) {
         let (dim, region) = (self.layout.head_dim, self.layout.region_bytes());
         let block = slot.block as usize * self.layout.block_bytes();
-        assert!(block + self.layout.block_bytes() <= self.kv.len() && (slot.slot as usize) < BLOCK);
+        assert!(block + self.layout.block_bytes() <= self.blocks.len() && (slot.slot as usize) < BLOCK);
         for (head, (key, value)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
             // SAFETY: in bounds by the assertion; each (block, slot) belongs to one row, and other rows of the
             // block write other slots, that is other bytes.
-            unsafe { self.layout.store(self.kv.at(block + head * region), slot.slot as usize, key, value) };
+            unsafe { self.store(self.blocks.at(block + head * region), slot.slot as usize, key, value) };
         }
     }
 }

@@ -66,8 +66,11 @@ const WIDTHS: [Width; 2] = [Width::Narrow, Width::Wide];
 fn run(compute: &mut Compute, case: &Case<'_>) -> Vec<f32> {
     let (n, cols) = (case.matrix.rows(), case.matrix.cols());
     compute.reserve_cols(cols);
-    let mut activations =
-        Activations::with_capacity(case.rows, cols, Needs { records: true, wide: true, floats: true });
+    let mut activations = Activations::with_capacity(
+        case.rows,
+        cols,
+        Needs { records: true, wide: true, halves: true, floats: true },
+    );
     let what = Prepare {
         source: case.x,
         stride: cols,

@@ -140,7 +140,8 @@ unsafe fn soften(
         }
         let top = _mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3]));
         let most = _mm512_reduce_max_ps(top).max(state.max);
-        let keep = crate::elementwise::exp2(state.max - most);
+        // Most tiles leave the maximum where it was.
+        let keep = if most > state.max { crate::elementwise::exp2(state.max - most) } else { 1.0 };
         let most_all = _mm512_set1_ps(most);
         // Plain loops, not closures: a closure is compiled without this file's instruction sets.
         let mut p = s;

@@ -126,8 +126,12 @@ pub(crate) fn panel_fn(isa: Isa) -> PanelFn {
 impl Matrix {
     /// Which form of activations this matrix multiplies.
     pub fn needs(&self) -> Needs {
-        let affine = matches!(self, Self::Affine(_));
-        Needs { records: affine, wide: false, floats: !affine }
+        match self {
+            Self::Affine(matrix) => {
+                Needs { records: true, halves: matrix.format().halves, ..Needs::default() }
+            }
+            Self::Float(_) => Needs { floats: true, ..Needs::default() },
+        }
     }
 }
 
@@ -177,6 +181,7 @@ fn check(product: &Product<'_>, output: &Output<'_>, panels: usize) {
     let needs = product.matrix.needs();
     assert!(!needs.records || forms.records, "quantised activations missing");
     assert!(!needs.floats || forms.floats, "float activations missing");
+    assert!(!needs.halves || forms.halves, "sums of half groups missing");
     let width = match product.epilogue {
         Epilogue::Gate(_) => panels * PANEL / 2,
         Epilogue::Store | Epilogue::Add => product.matrix.rows(),
@@ -277,10 +282,23 @@ impl Sink<'_> {
             }
             let at = (first + row) * self.stride + self.column;
             match self.epilogue {
+                // Whole panels as fixed-size arrays: a copy whose length is known needs no call.
+                Epilogue::Store if self.outputs == PANEL => {
+                    // SAFETY: exclusive by this function's contract.
+                    let out = unsafe { self.data.array::<PANEL>(at) };
+                    *out = *values;
+                }
                 Epilogue::Store => {
                     // SAFETY: exclusive by this function's contract.
                     let out = unsafe { self.data.slice(at, self.outputs) };
                     out.copy_from_slice(&values[..self.outputs]);
+                }
+                Epilogue::Add if self.outputs == PANEL => {
+                    // SAFETY: exclusive by this function's contract.
+                    let out = unsafe { self.data.array::<PANEL>(at) };
+                    for (sum, value) in out.iter_mut().zip(values) {
+                        *sum += *value;
+                    }
                 }
                 Epilogue::Add => {
                     // SAFETY: exclusive by this function's contract.
@@ -291,7 +309,7 @@ impl Sink<'_> {
                 }
                 Epilogue::Gate(activation) => {
                     // SAFETY: exclusive by this function's contract.
-                    let out = unsafe { self.data.slice(at, PANEL / 2) };
+                    let out = unsafe { self.data.array::<{ PANEL / 2 }>(at) };
                     gate(values, activation, out);
                 }
             }
@@ -300,7 +318,7 @@ impl Sink<'_> {
 }
 
 #[inline(always)]
-fn gate(values: &[f32; PANEL], activation: Activation, out: &mut [f32]) {
+fn gate(values: &[f32; PANEL], activation: Activation, out: &mut [f32; PANEL / 2]) {
     let (gates, ups) = values.split_at(PANEL / 2);
     match activation {
         Activation::Silu => apply_gate(gates, ups, out, |x| Activation::Silu.apply(x)),
@@ -310,7 +328,7 @@ fn gate(values: &[f32; PANEL], activation: Activation, out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn apply_gate(gates: &[f32], ups: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
+fn apply_gate(gates: &[f32], ups: &[f32], out: &mut [f32; PANEL / 2], f: impl Fn(f32) -> f32) {
     for ((out, &gate), &up) in out.iter_mut().zip(gates).zip(ups) {
         *out = f(gate) * up;
     }
