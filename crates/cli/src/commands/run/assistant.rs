@@ -130,6 +130,7 @@ impl Assistant {
             }
         };
         let report = watch.stop();
+        drop(bar);
         write(output, &detokenizer.finish(), &mut text)?;
         writeln!(output)?;
         output.flush()?;
