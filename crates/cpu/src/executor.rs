@@ -9,7 +9,8 @@ use ropeway_kernels::route::KvSlot;
 use ropeway_kernels::{Compute, Isa};
 use ropeway_model::load::Progress;
 use ropeway_model::{
-    Decoder, DecoderSpec, KvCache, LoadError, LoadOptions, RopeScalingChoice, Step, StepLimits, Workspace, load,
+    Decoder, DecoderSpec, KvCache, LoadError, LoadOptions, RopeScalingChoice, Step, StepLimits, Workspace,
+    load,
 };
 use ropeway_weights::Checkpoint;
 

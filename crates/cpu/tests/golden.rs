@@ -102,7 +102,11 @@ fn check_top(executor: &mut CpuExecutor, prompt: &[u32], want: &Value) {
         let Some(got) = got else { continue };
         assert!((got - logprob).abs() < 1e-3, "token {id}: {got} instead of {logprob}");
     }
-    let found = want.as_array().unwrap().iter().filter(|e| top.iter().any(|t| Some(u64::from(t.0)) == e["id"].as_u64()));
+    let found = want
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|e| top.iter().any(|t| Some(u64::from(t.0)) == e["id"].as_u64()));
     assert!(found.count() >= 19);
 }
 
@@ -123,7 +127,9 @@ fn the_f32_path_reproduces_the_recorded_likelihood_of_a_text() {
 
 #[test]
 fn the_fast_path_stays_close_to_f32() {
-    let (Some(mut fast), Some(mut judge)) = (executor(Precision::Fast), executor(Precision::F32)) else { return };
+    let (Some(mut fast), Some(mut judge)) = (executor(Precision::Fast), executor(Precision::F32)) else {
+        return;
+    };
     let want = golden("ppl.json")["perplexity"].as_f64().expect("perplexity");
     let got = mean_nll(&mut fast).exp();
     let agreement = teacher_forced(&mut fast, &mut judge);

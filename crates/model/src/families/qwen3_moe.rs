@@ -34,6 +34,9 @@ pub(super) static FAMILY: Family = Family {
     refine,
 };
 
+/// How many experts there are, as transformers 5 spells it for this family.
+const NEWER_EXPERT_COUNT: Key = Key::hugging_face("num_local_experts");
+
 /// Every how many layers the MLP is a mixture.
 const SPARSE_STEP: Key = Key::hugging_face("decoder_sparse_step");
 
@@ -42,7 +45,9 @@ fn refine(fields: &Fields<'_>, spec: &mut DecoderSpec) -> Result<(), SpecError> 
     if fields.flag(keys::USE_WINDOW)? {
         windows::apply(fields, spec, |_| true)?;
     }
-    let keys = ExpertKeys { count: keys::EXPERT_COUNT, width: keys::EXPERT_WIDTH };
+    let newer = fields.maybe_count(NEWER_EXPERT_COUNT, 0..=*keys::EXPERTS.end())?.is_some();
+    let count = if newer { NEWER_EXPERT_COUNT } else { keys::EXPERT_COUNT };
+    let keys = ExpertKeys { count, width: keys::EXPERT_WIDTH };
     let Some(experts) = experts::read(fields, &keys)? else { return Ok(()) };
     let normalise = fields.flag(keys::EXPERTS_NORMALISED)?;
     place(fields, spec, ExpertsSpec { normalise, ..experts })
