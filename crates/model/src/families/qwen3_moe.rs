@@ -34,9 +34,6 @@ pub(super) static FAMILY: Family = Family {
     refine,
 };
 
-/// How many experts there are, as transformers 5 spells it for this family.
-const NEWER_EXPERT_COUNT: Key = Key::hugging_face("num_local_experts");
-
 /// Every how many layers the MLP is a mixture.
 const SPARSE_STEP: Key = Key::hugging_face("decoder_sparse_step");
 
@@ -45,8 +42,9 @@ fn refine(fields: &Fields<'_>, spec: &mut DecoderSpec) -> Result<(), SpecError> 
     if fields.flag(keys::USE_WINDOW)? {
         windows::apply(fields, spec, |_| true)?;
     }
-    let newer = fields.maybe_count(NEWER_EXPERT_COUNT, 0..=*keys::EXPERTS.end())?.is_some();
-    let count = if newer { NEWER_EXPERT_COUNT } else { keys::EXPERT_COUNT };
+    // transformers 5 writes the spelling that mixtral has always had.
+    let newer = fields.maybe_count(keys::LOCAL_EXPERT_COUNT, 0..=*keys::EXPERTS.end())?.is_some();
+    let count = if newer { keys::LOCAL_EXPERT_COUNT } else { keys::EXPERT_COUNT };
     let keys = ExpertKeys { count, width: keys::EXPERT_WIDTH };
     let Some(experts) = experts::read(fields, &keys)? else { return Ok(()) };
     let normalise = fields.flag(keys::EXPERTS_NORMALISED)?;
