@@ -127,7 +127,12 @@ impl Quantised {
 fn quantise(values: &[f32; GROUP], top: f32) -> Quantised {
     let largest = largest_magnitude(values);
     let inverse = if largest > 0.0 { top / largest } else { 0.0 };
-    Quantised { ints: values.map(|value| round(value * inverse)), scale: largest / top }
+    // Not `values.map(..)`: it stays a call under `target_feature`, and the loop then does not vectorise.
+    let mut ints = [0; GROUP];
+    for (int, value) in ints.iter_mut().zip(values) {
+        *int = round(value * inverse);
+    }
+    Quantised { ints, scale: largest / top }
 }
 
 /// The high byte of a wide quant, such that the low one is in -128..128.
@@ -193,6 +198,7 @@ pub enum Width {
 
 /// Which forms a consumer needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent wishes, joined one by one in `and`")]
 pub struct Needs {
     /// Quantised records, for affine weights.
     pub records: bool,

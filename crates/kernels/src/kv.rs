@@ -160,7 +160,7 @@ pub(crate) mod avx512 {
                 let lanes = _mm512_cvtepu16_epi32(rounded(value.as_ptr().add(dim), value_scale.inverse));
                 let to = values.add(dim * 2);
                 // A masked store leaves the other token of the pair to whoever writes it.
-                if slot % 2 == 0 {
+                if slot.is_multiple_of(2) {
                     _mm512_mask_storeu_epi16(to, 0x5555_5555, lanes);
                 } else {
                     _mm512_mask_storeu_epi16(to, 0xAAAA_AAAA, _mm512_slli_epi32::<16>(lanes));

@@ -12,6 +12,21 @@
 //! - [`matmul`]: products; `reference.rs` is the specification, one file per instruction set.
 //! - [`elementwise`]: norms, activations, softmax.
 
+#![allow(
+    clippy::inline_always,
+    reason = "a part must take on its caller's instruction set, and only inlining gives it that"
+)]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "tiles index several register arrays by the same row, half or step, as their formulas do"
+)]
+#![allow(clippy::wildcard_imports, reason = "intrinsics carry their own prefix and come by the dozen")]
+#![allow(
+    clippy::cast_ptr_alignment,
+    reason = "buffers are aligned to 64 bytes and layouts keep each area aligned; each SAFETY comment says how"
+)]
+#![cfg_attr(test, allow(clippy::float_cmp, reason = "these tests expect exact values"))]
+
 pub mod activations;
 pub mod attention;
 pub mod compute;

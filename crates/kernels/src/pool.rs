@@ -111,6 +111,7 @@ impl Pool {
         });
     }
 
+    #[allow(clippy::transmute_ptr_to_ptr, reason = "a cast cannot lengthen a trait object's lifetime")]
     fn start(&mut self, job: &(dyn Fn(usize) + Sync)) {
         let job: *const (dyn Fn(usize) + Sync + '_) = job;
         // SAFETY: only the lifetime is erased; `wait` returns after the last worker dropped its use of it.

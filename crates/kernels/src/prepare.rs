@@ -130,9 +130,10 @@ fn put_records(isa: Isa, row: &[f32], (tile, slot): (usize, usize), target: Shar
     let groups = values.len();
     // SAFETY: each tile is visited by one thread.
     let records = unsafe { target.records.slice(tile * groups, groups) };
-    // SAFETY: as above; there are no low bytes to fill when quants are narrow.
+    // There are no low bytes to fill when quants are narrow.
     let lows = match target.width {
         Width::Narrow => &mut [][..],
+        // SAFETY: as above.
         Width::Wide => unsafe { target.lows.slice(tile * groups, groups) },
     };
     match isa.level() {

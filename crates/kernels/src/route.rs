@@ -70,21 +70,21 @@ pub struct Route<'a> {
 /// Routes all rows.
 pub fn route(compute: &mut Compute, what: Route<'_>, queries: &mut Queries, kv: &mut [u8]) {
     let isa = compute.isa();
-    let rows = what.slots.len();
-    let width = (what.heads + 2 * what.layout.kv_heads) * what.layout.head_dim;
-    let row_data = SharedMut::of(&mut what.projections[..rows * width]);
+    let Route { projections, heads, norms, rotation, slots, layout } = what;
+    let rows = slots.len();
+    let width = (heads + 2 * layout.kv_heads) * layout.head_dim;
+    let row_data = SharedMut::of(&mut projections[..rows * width]);
     let frame = Frame {
         isa,
-        heads: what.heads,
-        norms: what.norms,
-        rotation: what.rotation,
-        layout: what.layout,
+        heads,
+        norms,
+        rotation,
+        layout,
         quants: queries.quants.shared(),
         scales: queries.scales.shared(),
         floats: queries.floats.shared(),
         blocks: SharedMut::of(kv),
     };
-    let slots = what.slots;
     compute.for_each(rows, GRAIN, &|rows, _| {
         vectorised(isa, || {
             for row in rows {

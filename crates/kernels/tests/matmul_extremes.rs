@@ -15,13 +15,13 @@ const MIN: f32 = -3.0;
 
 /// Output `n` of every four: all at the top, all zero, and the two alternations.
 fn quant(n: usize, k: usize, top: u8) -> u8 {
-    [top, 0, top * u8::from(k % 2 == 0), top * u8::from(k % 2 == 1)][n % 4]
+    [top, 0, top * u8::from(k.is_multiple_of(2)), top * u8::from(k % 2 == 1)][n % 4]
 }
 
 /// Rows of largest magnitude: all up, all down, and alternations of one input and of two. Each group holds a
 /// 127, so that a narrow quant is the value itself; halves need a wide one.
 fn activation(row: usize, k: usize, width: Width) -> f32 {
-    let size = if width == Width::Wide && k % 32 != 0 { 126.5 } else { 127.0 };
+    let size = if width == Width::Wide && !k.is_multiple_of(32) { 126.5 } else { 127.0 };
     let down = [false, true, k % 2 == 1, k / 2 % 2 == 1][row % 4];
     if down { -size } else { size }
 }
@@ -53,7 +53,7 @@ fn matrix(compute: &mut Compute, format: AffineFormat) -> Matrix {
 fn run(compute: &mut Compute, matrix: &Matrix, rows: usize, width: Width) -> Vec<f32> {
     compute.reserve_cols(COLS);
     let x: Vec<f32> = (0..rows * COLS).map(|i| activation(i / COLS, i % COLS, width)).collect();
-    let needs = Needs { records: true, wide: true, floats: false };
+    let needs = Needs { wide: true, ..matrix.needs() };
     let mut input = Activations::with_capacity(rows, COLS, needs);
     let what = Prepare { source: &x, stride: COLS, cols: COLS, rows: Rows::First(rows), norm: None, width };
     prepare(compute, &what, &mut input);

@@ -197,7 +197,7 @@ unsafe fn exp2(x: __m512) -> __m512 {
         let mut p = _mm512_set1_ps(9.582_853e-3);
         p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.590_642_7e-2));
         p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402_409_9e-1));
-        p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931_241_9e-1));
+        p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931_242e-1));
         p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0));
         // -infinity gives f = NaN; the scaling by 2^-infinity must give 0 all the same.
         let masked = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(n, _mm512_set1_ps(f32::NEG_INFINITY));

@@ -199,7 +199,7 @@ unsafe fn view<E: Element>(item: &Item<'_>, tile: usize) -> TileView<E> {
     let at = item.attention.layout.offsets();
     let regions = [item.region(tile * 2), item.region(tile * 2 + 1)];
     let mut view = TileView {
-        keys: Tile { halves: regions.map(|r| r.cast::<E>()) },
+        keys: Tile { halves: regions.map(<*const u8>::cast::<E>) },
         // SAFETY: offsets lie inside a region, whose bounds `Item::region` checked.
         values: Tile { halves: regions.map(|r| unsafe { r.add(at.values).cast::<E>() }) },
         key_scales: [0.0; KEYS],

@@ -31,7 +31,9 @@ fn attend_row(item: &Item<'_>, row: usize, scores: &mut Vec<f32>) {
         scores.push(params.softcap.map_or(score, |cap| cap * (score / cap).tanh()));
     }
     let most = scores.iter().fold(f32::NEG_INFINITY, |most, &s| if s > most { s } else { most });
-    scores.iter_mut().for_each(|s| *s = (*s - most).exp());
+    for s in scores.iter_mut() {
+        *s = (*s - most).exp();
+    }
     let sum: f32 = scores.iter().sum();
     let out = item.output(row);
     out.fill(0.0);

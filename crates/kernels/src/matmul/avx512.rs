@@ -255,7 +255,7 @@ unsafe fn affine_tile<
     unit: f32,
     out: &mut TileOut,
 ) {
-    let factor_bytes = (1 + MINS as usize) * PARTS * PANEL * Q::FACTOR_BYTES;
+    let factor_bytes = (1 + usize::from(MINS)) * PARTS * PANEL * Q::FACTOR_BYTES;
     let stride = if Q::STREAMED { Q::QUANT_BYTES + factor_bytes } else { expanded_record_bytes(PARTS) };
     // SAFETY: all reads stay inside `records` records of panel and input; prefetching beyond is harmless.
     unsafe {

@@ -152,8 +152,8 @@ pub fn matmul(compute: &mut Compute, product: &Product<'_>, output: Output<'_>) 
     let tiles = product.rows.div_ceil(TILE);
     check(product, &output, panels);
     let split = Split::choose(panels, tiles, compute.threads());
-    let data = SharedMut::of(output.data);
-    let (stride, column) = (output.stride, output.column);
+    let Output { data, stride, column } = output;
+    let data = SharedMut::of(data);
     let kernel = panel_fn(compute.isa());
     compute.for_each(split.items(), split.grain, &|items, scratch| {
         for item in items {

@@ -55,9 +55,10 @@ impl Input<'_> {
 fn affine_tile(panel: &[u8], x: &Input<'_>, rows: usize, format: AffineFormat, unit: f32) -> TileOut {
     let mut out = [[0.0; PANEL]; TILE];
     for (index, weights) in panel.chunks_exact(format.record_bytes()).enumerate() {
-        for (row, values) in out[..rows].iter_mut().enumerate() {
-            for (slot, value) in values.iter_mut().enumerate() {
-                *value += affine_record(weights, x, index, (row, slot), format);
+        for slot in 0..PANEL {
+            let column = Column::read(weights, slot, format);
+            for (row, values) in out[..rows].iter_mut().enumerate() {
+                values[slot] += column.times(x, index, row);
             }
         }
     }
@@ -65,30 +66,48 @@ fn affine_tile(panel: &[u8], x: &Input<'_>, rows: usize, format: AffineFormat, u
     out
 }
 
-/// One record's contribution to one output.
-fn affine_record(
-    weights: &[u8],
-    x: &Input<'_>,
-    index: usize,
-    (row, slot): (usize, usize),
+/// One output's weights in a record, its scales and minimums read once for all rows.
+struct Column<'a> {
+    weights: &'a [u8],
+    slot: usize,
     format: AffineFormat,
-) -> f32 {
-    let record = &x.records[index];
-    let (parts, len): (&[Part], usize) =
-        if format.halves { (&[Part::First, Part::Second], GROUP / 2) } else { (&[Part::Whole], GROUP) };
-    let mut sum = 0.0;
-    for (part_index, &part) in parts.iter().enumerate() {
-        let scale = record_scale(weights, slot, part_index, format);
-        let mut dot = if format.mins { 0 } else { start(record, part, row, format.bits) };
-        for k in part_index * len..(part_index + 1) * len {
-            dot += i32::from(record_quant(weights, slot, k, format.bits)) * x.quant(index, row, k);
+    /// Of each part.
+    scales: [f32; 2],
+    /// Of each part; zeros without mins.
+    mins: [f32; 2],
+}
+
+impl<'a> Column<'a> {
+    fn read(weights: &'a [u8], slot: usize, format: AffineFormat) -> Self {
+        let mut column = Self { weights, slot, format, scales: [0.0; 2], mins: [0.0; 2] };
+        for part in 0..format.parts() {
+            column.scales[part] = record_scale(weights, slot, part, format);
+            if format.mins {
+                column.mins[part] = record_min(weights, slot, part, format);
+            }
         }
-        sum += dot as f32 * record.scale[row] * scale;
-        if format.mins {
-            sum += record_min(weights, slot, part_index, format) * record.sums[part as usize][row];
-        }
+        column
     }
-    sum
+
+    /// The record's contribution to this output of a row.
+    fn times(&self, x: &Input<'_>, index: usize, row: usize) -> f32 {
+        let (record, format) = (&x.records[index], self.format);
+        let parts: &[Part] = if format.halves { &[Part::First, Part::Second] } else { &[Part::Whole] };
+        let len = GROUP / parts.len();
+        let mut sum = 0.0;
+        for (part_index, &part) in parts.iter().enumerate() {
+            let mut dot = if format.mins { 0 } else { start(record, part, row, format.bits) };
+            for k in part_index * len..(part_index + 1) * len {
+                dot +=
+                    i32::from(record_quant(self.weights, self.slot, k, format.bits)) * x.quant(index, row, k);
+            }
+            sum += dot as f32 * record.scale[row] * self.scales[part_index];
+            if format.mins {
+                sum += self.mins[part_index] * record.sums[part as usize][row];
+            }
+        }
+        sum
+    }
 }
 
 /// Where an integer sum with a fixed zero point starts: minus the zero point times the sum of the inputs.
