@@ -61,6 +61,7 @@ impl SamplingParams {
     }
 
     /// Whether the choice looks at earlier tokens at all.
+    #[allow(clippy::float_cmp, reason = "only exactly neutral values leave the logits untouched")]
     pub fn uses_history(&self) -> bool {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
