@@ -80,7 +80,7 @@ pub(crate) struct GatedMlp {
 pub(crate) struct Experts {
     pub spec: ExpertsSpec,
     pub router: Linear,
-    pub experts: Vec<GatedMlp>,
+    pub mlps: Vec<GatedMlp>,
 }
 
 /// One step's input: flat arrays, as they come from the batch.
@@ -123,7 +123,7 @@ impl Decoder {
         let layer = |layer: &Layer| {
             let mlp = match &layer.mlp {
                 Mlp::Dense(mlp) => gated(mlp),
-                Mlp::Experts(e) => gated(&e.experts[0]) * e.spec.top_k + linear(&e.router),
+                Mlp::Experts(e) => gated(&e.mlps[0]) * e.spec.top_k + linear(&e.router),
             };
             layer.qkv.iter().map(linear).sum::<usize>() + linear(&layer.output) + mlp
         };
@@ -142,6 +142,7 @@ impl Decoder {
         }
     }
 
+    #[allow(clippy::float_cmp, reason = "exactly 1 means the model does not scale")]
     fn embed(&self, compute: &mut Compute, step: &Step<'_>, work: &mut Workspace) {
         let (hidden, scale) = (self.spec.hidden, self.spec.embedding_scale);
         let rows = &mut work.hidden[..step.tokens.len() * hidden];
@@ -152,7 +153,9 @@ impl Decoder {
                 Embedding::Own(table) => table.read_f32(token, out),
             }
             if scale != 1.0 {
-                out.iter_mut().for_each(|value| *value *= scale);
+                for value in out {
+                    *value *= scale;
+                }
             }
         });
     }
@@ -219,7 +222,7 @@ impl Decoder {
         prepare(compute, &what, &mut work.attended_ready);
         let residual = Residual { hidden: &mut work.hidden, branch: &mut work.branch };
         let product = layer.output.product(&work.attended_ready, rows, Epilogue::Store);
-        self.add_to_hidden(compute, product, layer.post_attention_norm.as_deref(), residual);
+        self.add_to_hidden(compute, &product, layer.post_attention_norm.as_deref(), residual);
     }
 
     fn attention_params(&self, layer: usize) -> AttentionParams {
@@ -255,7 +258,7 @@ impl Decoder {
         prepare(compute, &what, &mut work.gated_ready);
         let residual = Residual { hidden: &mut work.hidden, branch: &mut work.branch };
         let product = mlp.down.product(&work.gated_ready, rows, Epilogue::Store);
-        self.add_to_hidden(compute, product, layer.post_mlp_norm.as_deref(), residual);
+        self.add_to_hidden(compute, &product, layer.post_mlp_norm.as_deref(), residual);
     }
 
     /// `normed = norm(hidden)`, in the forms the next products read.
@@ -282,16 +285,16 @@ impl Decoder {
     fn add_to_hidden(
         &self,
         compute: &mut Compute,
-        product: Product<'_>,
+        product: &Product<'_>,
         post_norm: Option<&[f32]>,
         mut residual: Residual<'_>,
     ) {
         let hidden = self.spec.hidden;
         let Some(weight) = post_norm else {
-            let product = Product { epilogue: Epilogue::Add, ..product };
+            let product = Product { epilogue: Epilogue::Add, ..*product };
             return matmul(compute, &product, Output { data: residual.hidden, stride: hidden, column: 0 });
         };
-        matmul(compute, &product, Output { data: residual.branch, stride: hidden, column: 0 });
+        matmul(compute, product, Output { data: residual.branch, stride: hidden, column: 0 });
         residual.add_normed(compute, product.rows, hidden, NormBy { weight, norm: self.norm() });
     }
 
@@ -311,7 +314,9 @@ impl Decoder {
         if let Some(cap) = self.spec.logit_softcap {
             let values = &mut work.logits[..step.logit_rows.len() * self.spec.vocab];
             compute.for_each_row(values, self.spec.vocab, &|_, row| {
-                row.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+                for x in row {
+                    *x = cap * (*x / cap).tanh();
+                }
             });
         }
     }

@@ -44,7 +44,7 @@ impl ExpertsWork {
         for layer in &decoder.layers {
             let Mlp::Experts(experts) = &layer.mlp else { continue };
             most = most.max(experts.spec.experts);
-            experts.experts.iter().for_each(|mlp| needs = needs.and(mlp.gate_up.needs()));
+            experts.mlps.iter().for_each(|mlp| needs = needs.and(mlp.gate_up.needs()));
         }
         let hidden = decoder.spec.hidden;
         (most > 0).then(|| Self {
@@ -86,7 +86,9 @@ fn rank(logits: &[f32], spec: ExpertsSpec, ranking: &mut Vec<(f32, usize)>) {
     ranking.truncate(spec.top_k);
     let kept: f32 = ranking.iter().map(|(p, _)| p).sum();
     let divisor = if spec.normalise { kept } else { total };
-    ranking.iter_mut().for_each(|(p, _)| *p /= divisor);
+    for (p, _) in ranking {
+        *p /= divisor;
+    }
 }
 
 /// `hidden += sum over the chosen experts of weight * expert(norm(hidden))`.
@@ -106,7 +108,7 @@ pub(crate) fn run(
     matmul(compute, &product, output);
     scratch.choose(rows, experts.spec);
     scratch.sum[..rows * hidden].fill(0.0);
-    for expert in 0..experts.experts.len() {
+    for expert in 0..experts.mlps.len() {
         run_one(decoder, compute, layer, experts, expert, work);
     }
     add_sum(decoder, rows, layer, work);
@@ -122,7 +124,7 @@ fn run_one(
     work: &mut Workspace,
 ) {
     let hidden = decoder.spec.hidden;
-    let mlp = &experts.experts[expert];
+    let mlp = &experts.mlps[expert];
     let Some(scratch) = work.experts.as_mut() else { return };
     let chosen = &scratch.chosen[expert];
     let rows = chosen.rows.len();

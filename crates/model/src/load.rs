@@ -178,12 +178,11 @@ impl Loader<'_> {
             None => self.names.find(self.checkpoint, role(Part::GateUp)),
             Some(_) => None,
         };
-        let (gate, up) = match fused {
-            Some(fused) => split_gate_up(&checked(fused, [2 * intermediate, hidden])?),
-            None => {
-                let shape = [intermediate, hidden];
-                (self.tensor(role(Part::Gate), shape)?, self.tensor(role(Part::Up), shape)?)
-            }
+        let (gate, up) = if let Some(fused) = fused {
+            split_gate_up(&checked(fused, [2 * intermediate, hidden])?)
+        } else {
+            let shape = [intermediate, hidden];
+            (self.tensor(role(Part::Gate), shape)?, self.tensor(role(Part::Up), shape)?)
         };
         let gate_bias = self.bias(role(Part::GateBias), intermediate)?;
         let up_bias = self.bias(role(Part::UpBias), intermediate)?;
@@ -198,14 +197,14 @@ impl Loader<'_> {
         // Routing decides which weights are used at all: it is always computed in floats.
         let matrix = Stack::stacked(vec![router]).pack(self.compute.pool(), Precision::F32, None);
         let router = Linear { matrix, bias: None, width: Width::Narrow };
-        let mut experts = Vec::with_capacity(spec.experts);
+        let mut mlps = Vec::with_capacity(spec.experts);
         for expert in 0..spec.experts {
             let (gate, up, down) = self.expert_tensors(index, expert, spec)?;
             let gate_up = self.pack(&Stack::gated(gate, up), None, MLP);
             let down = self.pack(&Stack::stacked(vec![down]), None, MLP);
-            experts.push(GatedMlp { gate_up, down, intermediate: spec.intermediate });
+            mlps.push(GatedMlp { gate_up, down, intermediate: spec.intermediate });
         }
-        Ok(Experts { spec, router, experts })
+        Ok(Experts { spec, router, mlps })
     }
 
     /// One expert's gate, up and down, from its own tensors or from its share of the merged ones.

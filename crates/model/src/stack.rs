@@ -278,6 +278,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::float_cmp, reason = "widening is exact")]
     fn widening_keeps_every_weight() {
         let narrow = AffineFormat { bits: Bits::Four, halves: false, mins: false };
         for (bits, halves, mins) in

@@ -160,7 +160,7 @@ impl Decoder {
 pub(crate) fn each_mlp(mlp: &Mlp) -> impl Iterator<Item = &GatedMlp> {
     match mlp {
         Mlp::Dense(mlp) => std::slice::from_ref(mlp).iter(),
-        Mlp::Experts(experts) => experts.experts.iter(),
+        Mlp::Experts(experts) => experts.mlps.iter(),
     }
 }
 
