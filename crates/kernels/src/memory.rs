@@ -13,6 +13,9 @@ use std::ptr::NonNull;
 /// Alignment of every buffer: one cache line, one 512-bit register.
 pub const ALIGN: usize = 64;
 
+/// Alignment that every allocator gives for nothing.
+const PLAIN_ALIGN: usize = 8;
+
 /// From this size on a buffer is aligned to, and asks for, huge pages.
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -34,6 +37,8 @@ plain!(u8, i8, u16, i16, u32, i32, f32, u64, i64);
 pub struct Buffer<T: Plain> {
     ptr: NonNull<T>,
     len: usize,
+    /// The allocation, of which the array is the aligned part.
+    base: NonNull<u8>,
     layout: Layout,
     owns: PhantomData<T>,
 }
@@ -48,14 +53,19 @@ impl<T: Plain> Buffer<T> {
     pub fn zeroed(len: usize) -> Self {
         let bytes = len.checked_mul(size_of::<T>()).expect("buffer size overflows").max(ALIGN);
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
-        let layout = Layout::from_size_align(bytes, align).expect("buffer too large");
+        // Asking for the alignment itself would make the allocator write the zeros; with room to spare for it, fresh
+        // pages come from the system as they are.
+        let room = bytes.checked_add(align).expect("buffer size overflows");
+        let layout = Layout::from_size_align(room, PLAIN_ALIGN).expect("buffer too large");
         // SAFETY: the layout has a non-zero size.
-        let raw = unsafe { alloc_zeroed(layout) };
-        let Some(ptr) = NonNull::new(raw.cast::<T>()) else { handle_alloc_error(layout) };
-        if bytes >= HUGE_PAGE {
-            advise_huge_pages(raw, bytes);
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        // SAFETY: at most `align` bytes further, and `room` has that many to spare.
+        let ptr = unsafe { base.add(base.align_offset(align)) };
+        if align == HUGE_PAGE {
+            advise_huge_pages(ptr.as_ptr(), bytes);
         }
-        Self { ptr, len, layout, owns: PhantomData }
+        Self { ptr: ptr.cast(), len, base, layout, owns: PhantomData }
     }
 
     /// A pointer that several threads may write through, each to its own part.
@@ -76,7 +86,7 @@ fn advise_huge_pages(_ptr: *mut u8, _bytes: usize) {}
 impl<T: Plain> Drop for Buffer<T> {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.ptr.as_ptr().cast(), self.layout) }
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
     }
 }
 
