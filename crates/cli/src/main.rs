@@ -2,7 +2,7 @@
 //!
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says
-//! about itself, [`model_args`] how a model is loaded. Results go to standard output, everything
+//! about itself, [`model_args`] how a model is loaded, [`generate`] the loop from a prompt to tokens. Results go to standard output, everything
 //! else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod commands;
@@ -31,6 +31,8 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
+  ropeway run                      chat with the default model
+  ropeway run smollm2 \"Why?\"      ask once
   ropeway pull smollm2             fetch the default chat model (98 MB)
   ropeway show smollm2             what it is made of
   ropeway tokenize \"Hello there\"   how it cuts text into tokens

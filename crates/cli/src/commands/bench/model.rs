@@ -20,8 +20,8 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 pub struct Model {
     /// A name from `ropeway list`, or a path
-    #[arg(default_value = DEFAULT_CHAT_MODEL)]
-    model: String,
+    #[arg(value_name = "MODEL", default_value = DEFAULT_CHAT_MODEL)]
+    name: String,
     /// Prompt lengths to prefill
     #[arg(long, value_delimiter = ',', default_value = "512,4000")]
     prefill: Vec<usize>,
@@ -61,7 +61,7 @@ impl Model {
             kv_tokens: Some((sequences * per_sequence).max(longest).max(32)),
             step: StepLimits { tokens: self.chunk.max(sequences).max(1), rows: sequences },
         };
-        let mut loaded = self.options.load(&self.model, room)?;
+        let mut loaded = self.options.load(&self.name, room)?;
         let isa = loaded.executor.compute().isa();
         let machine = limits::measure(isa, loaded.executor.compute().pool());
         let context = loaded.executor.limits().context;
