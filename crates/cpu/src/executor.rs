@@ -124,6 +124,12 @@ impl CpuExecutor {
     /// Runs the forward pass alone: logits are computed and left in place, nothing is sampled.
     pub fn forward(&mut self, batch: &Batch) -> Result<(), ExecutorError> {
         batch.check(&self.limits())?;
+        for (from, to) in &batch.copies {
+            self.kv.copy(from.0 as usize, to.0 as usize);
+        }
+        if batch.tokens.is_empty() {
+            return Ok(());
+        }
         self.flat.fill(batch);
         let step = Step {
             tokens: &batch.tokens,

@@ -3,6 +3,7 @@
 //! ```text
 //! tokens   | a0 a1 a2 a3 | b7 | c0 c1 |      three chunks: a prompt, a decode, a prompt
 //! chunks   | start 0     | 7  | 0     |      position of each chunk's first token
+//! copies   | 7 -> 9 |                        blocks copied first, so that 9 may be written to
 //! blocks   | 4 9         | 2  | 5     |      each chunk's block table, from position 0 on
 //! rows     |          ^    ^         ^|      which tokens' logits are wanted, and what for
 //! ```
@@ -64,6 +65,8 @@ pub struct Batch {
     pub rows: Vec<Row>,
     /// Histories of all rows, one after another.
     pub history: Vec<u32>,
+    /// Blocks whose content is copied before anything is computed, in this order: `(from, to)`.
+    pub copies: Vec<(BlockId, BlockId)>,
 }
 
 impl Batch {
@@ -74,6 +77,7 @@ impl Batch {
         self.blocks.clear();
         self.rows.clear();
         self.history.clear();
+        self.copies.clear();
     }
 
     /// Adds a chunk that starts at position `start`, and returns its index.
@@ -114,6 +118,10 @@ impl Batch {
         }
         if let Some(token) = self.tokens.iter().find(|&&token| token as usize >= limits.vocab) {
             return bad(format!("token {token} is outside the vocabulary of {}", limits.vocab));
+        }
+        let outside = |block: &BlockId| block.0 as usize >= limits.blocks;
+        if self.copies.iter().any(|(from, to)| outside(from) || outside(to)) {
+            return bad("a copied block outside the pool".into());
         }
         let mut next = 0;
         for chunk in &self.chunks {
@@ -183,7 +191,8 @@ mod tests {
     #[test]
     fn every_broken_limit_is_named() {
         type Breakage = (&'static str, fn(&mut Batch));
-        let cases: [Breakage; 7] = [
+        let cases: [Breakage; 8] = [
+            ("copied block", |b| b.copies.push((BlockId(0), BlockId(8)))),
             ("outside the vocabulary", |b| b.tokens[0] = 100),
             ("too short", |b| b.chunks[1].start = 8),
             ("beyond the context", |b| b.chunks[1].start = 16),

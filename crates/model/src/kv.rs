@@ -46,6 +46,14 @@ impl KvCache {
         self.blocks * BLOCK
     }
 
+    /// Copies what block `from` holds into block `to`.
+    pub fn copy(&mut self, from: usize, to: usize) {
+        let bytes = self.layout.block_bytes();
+        for layer in &mut self.layers {
+            layer.copy_within(from * bytes..(from + 1) * bytes, to * bytes);
+        }
+    }
+
     /// One layer's blocks.
     pub(crate) fn layer(&mut self, layer: usize) -> &mut [u8] {
         &mut self.layers[layer]

@@ -1,0 +1,61 @@
+//! What the engine shows to the outside after each step. Readers copy; nobody holds it for long.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::metrics::Metrics;
+use crate::record::{Records, StepRecord};
+
+#[derive(Debug, Default)]
+struct Shown {
+    metrics: Metrics,
+    records: Records,
+}
+
+/// The latest records and metrics, and how many requests are on their way in.
+#[derive(Debug, Default)]
+pub struct Board {
+    shown: Mutex<Shown>,
+    /// Requests submitted that have no place in the batch yet.
+    queued: AtomicUsize,
+}
+
+impl Board {
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn publish(&self, record: Option<&StepRecord>, metrics: &Metrics) {
+        let mut shown = self.shown();
+        shown.metrics.clone_from(metrics);
+        if let Some(record) = record {
+            shown.records.push(*record);
+        }
+    }
+
+    /// Totals and distributions, as of the latest step.
+    pub fn metrics(&self) -> Metrics {
+        self.shown().metrics.clone()
+    }
+
+    /// The records after step `step`, oldest first, as far as they are kept.
+    pub fn records_after(&self, step: u64) -> Vec<StepRecord> {
+        self.shown().records.after(step).copied().collect()
+    }
+
+    /// Counts a request in, unless `most` are queued already.
+    pub(crate) fn enqueue(&self, most: usize) -> Result<(), usize> {
+        let more = |queued: usize| (queued < most).then_some(queued + 1);
+        self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(drop)
+    }
+
+    /// A queued request found its place, or left.
+    pub(crate) fn dequeue(&self) {
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Requests that have no place in the batch yet.
+    pub fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,170 @@
+//! The way in: any number of threads submit, each request gets its own stream of events.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use ropeway_executor::{Limits, Sampled, SamplingParams, Seed};
+
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::kv::{BlockHash, BlockTable, Chain};
+use crate::request::{Rejected, Request, room};
+use crate::sequence::{Sequence, Ticket};
+use crate::settings::Settings;
+use crate::stream::{Event, EventStream, FinishReason, Usage, channel};
+
+/// A checked request on its way to the engine.
+pub(crate) struct Submission(pub Sequence);
+
+/// Submits requests to an engine. Cheap to clone; the engine ends when the last one is dropped and all work is done.
+#[derive(Clone)]
+pub struct Handle {
+    inbox: SyncSender<Submission>,
+    board: Arc<Board>,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    queue: usize,
+    next: Arc<AtomicU64>,
+}
+
+/// A whole continuation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// The new tokens, without an end token.
+    pub tokens: Vec<Sampled>,
+    /// Why it ended.
+    pub reason: FinishReason,
+    /// What it used.
+    pub usage: Usage,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        settings: &Settings,
+    ) -> (Self, Receiver<Submission>, Arc<Board>) {
+        let (sender, inbox) = sync_channel(settings.queue);
+        let board = Arc::new(Board::default());
+        let next = Arc::new(AtomicU64::new(0));
+        let handle =
+            Self { inbox: sender, board: Arc::clone(&board), clock, limits, queue: settings.queue, next };
+        (handle, inbox, board)
+    }
+
+    /// What the executor can hold.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What the engine shows: metrics and step records.
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// Hands a request to the engine. Never waits: what can't be served, or not now, is turned down at once.
+    pub fn submit(&self, request: Request) -> Result<EventStream, Rejected> {
+        request.check(&self.limits)?;
+        self.board.enqueue(self.queue).map_err(|waiting| Rejected::QueueFull { waiting })?;
+        let (sequence, stream) = self.prepare(request);
+        let sent = self.inbox.try_send(Submission(sequence));
+        sent.inspect_err(|_| self.board.dequeue()).map_err(|_| Rejected::Closed)?;
+        Ok(stream)
+    }
+
+    /// Continues every prompt the same way; results come in the order of the prompts. Waits while the queue is full,
+    /// so that any number of prompts may be given.
+    pub fn generate_batch(
+        &self,
+        prompts: impl IntoIterator<Item = Vec<u32>>,
+        params: &Request,
+    ) -> Vec<Result<Completion, Rejected>> {
+        let mut results: Vec<Result<Completion, Rejected>> = Vec::new();
+        let mut streams: std::collections::VecDeque<(usize, EventStream)> = std::collections::VecDeque::new();
+        for (index, prompt) in prompts.into_iter().enumerate() {
+            results.push(Err(Rejected::Closed));
+            loop {
+                match self.submit(Request { prompt: prompt.clone(), ..params.clone() }) {
+                    Ok(stream) => streams.push_back((index, stream)),
+                    Err(Rejected::QueueFull { .. }) if !streams.is_empty() => {
+                        let (oldest, mut stream) = streams.pop_front().expect("not empty");
+                        results[oldest] = Ok(stream.collect());
+                        continue;
+                    }
+                    Err(reason) => results[index] = Err(reason),
+                }
+                break;
+            }
+        }
+        for (index, mut stream) in streams {
+            results[index] = Ok(stream.collect());
+        }
+        results
+    }
+
+    /// Everything that can be done before the engine's thread sees the request.
+    fn prepare(&self, request: Request) -> (Sequence, EventStream) {
+        let (events, stream) = channel(request.sequences());
+        let arrival = self.clock.now();
+        let prompt_len = request.prompt.len();
+        let room = room(&self.limits);
+        let max_len = request.max_tokens.map_or(room, |most| prompt_len.saturating_add(most).min(room));
+        let after = |time: Option<Duration>| time.map(|time| arrival.saturating_add(time));
+        let ticket = Arc::new(Ticket {
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+            client: request.client,
+            class: request.class,
+            arrival,
+            begin_by: after(request.queue_timeout),
+            end_by: after(request.deadline),
+            ends: request.ends,
+            prompt_len,
+            max_len,
+            events,
+        });
+        let block_tokens = self.limits.block_tokens;
+        let root = BlockHash::root(&request.salt);
+        let chain = Chain::new(root, block_tokens, &request.prompt, max_len);
+        let n = request.n.max(1);
+        let one = |index: u32| {
+            let mut tokens = Vec::with_capacity(max_len);
+            tokens.extend_from_slice(&request.prompt);
+            let seed = Seed(request.params.seed.0.wrapping_add(u64::from(index)));
+            Sequence {
+                ticket: Arc::clone(&ticket),
+                index,
+                tokens,
+                computed: 0,
+                table: BlockTable::with_capacity(max_len.div_ceil(block_tokens)),
+                chain: chain.clone(),
+                params: SamplingParams { seed, ..request.params.clone() },
+                followers: Vec::new(),
+                started: None,
+                first_token: None,
+                last_token: None,
+                cached: 0,
+                preemptions: 0,
+            }
+        };
+        let mut leader = one(0);
+        leader.followers = (1..n as u32).map(one).collect();
+        (leader, stream)
+    }
+}
+
+impl EventStream {
+    /// Waits for the end of a request's only sequence.
+    pub fn collect(&mut self) -> Completion {
+        let mut tokens = Vec::new();
+        while let Some(event) = self.wait() {
+            match event {
+                Event::Prefilled { .. } => {}
+                Event::Token { sampled, .. } => tokens.push(sampled),
+                Event::Finished { reason, usage, .. } => return Completion { tokens, reason, usage },
+            }
+        }
+        Completion { tokens, reason: FinishReason::Cancelled, usage: Usage::default() }
+    }
+}

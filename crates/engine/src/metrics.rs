@@ -1,0 +1,142 @@
+//! Totals and distributions since the start.
+
+use std::time::Duration;
+
+use crate::record::StepRecord;
+use crate::request::Class;
+use crate::stream::{FinishReason, Usage};
+
+/// Upper ends of the buckets of a distribution of seconds, from a fast token to a long wait.
+pub const SECONDS: [f64; 20] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0,
+    30.0, 120.0, 480.0,
+];
+
+/// How often something took how long.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Histogram {
+    /// Per bucket of [`SECONDS`], and one for everything above.
+    pub counts: [u64; SECONDS.len() + 1],
+    /// All of them together.
+    pub sum: f64,
+}
+
+impl Histogram {
+    /// Counts one more.
+    pub fn observe(&mut self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.counts[SECONDS.partition_point(|end| *end < seconds)] += 1;
+        self.sum += seconds;
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Their mean; 0 if there are none.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.count().max(1) as f64
+    }
+}
+
+/// What the requests of a class experienced.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Experience {
+    /// From submission to the first step.
+    pub queued: Histogram,
+    /// From submission to the first token.
+    pub first_token: Histogram,
+    /// Between two tokens.
+    pub inter_token: Histogram,
+    /// From submission to the end.
+    pub total: Histogram,
+    /// Sequences that ended, by reason: end token, length, cancelled, timed out, failed.
+    pub finished: [u64; 5],
+}
+
+/// Why sequences ended, in the order of [`Experience::finished`].
+pub const FINISHES: [&str; 5] = ["stop", "length", "cancelled", "timeout", "error"];
+
+/// Totals and distributions since the start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics {
+    /// Requests taken in.
+    pub requests: u64,
+    /// Steps computed.
+    pub steps: u64,
+    /// Time spent in steps.
+    pub busy: Duration,
+    /// Prompt tokens computed.
+    pub prefill_tokens: u64,
+    /// Prompt tokens that the prefix cache saved.
+    pub cached_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Sequences preempted.
+    pub preemptions: u64,
+    /// Per class, in the order of [`Class::ALL`].
+    pub classes: [Experience; 3],
+    /// Sequences in the batch now.
+    pub running: usize,
+    /// Sequences waiting now.
+    pub waiting: usize,
+    /// Share of the rows that are in use now.
+    pub slot_use: f64,
+    /// Share of the blocks that are held now.
+    pub kv_use: f64,
+}
+
+impl Metrics {
+    /// The experience of a class.
+    pub fn class(&mut self, class: Class) -> &mut Experience {
+        &mut self.classes[class as usize]
+    }
+
+    /// Counts a step.
+    pub(crate) fn step(&mut self, record: &StepRecord, rows: usize) {
+        self.steps += 1;
+        self.busy += record.plan + record.execute + record.commit;
+        self.prefill_tokens += record.prefill_tokens as u64;
+        self.cached_tokens += record.cached_tokens as u64;
+        self.preemptions += record.preempted as u64;
+        self.running = record.running;
+        self.waiting = record.waiting;
+        self.slot_use = record.running as f64 / rows.max(1) as f64;
+        self.kv_use = record.blocks.referenced as f64 / record.blocks.total().max(1) as f64;
+    }
+
+    /// Counts a sequence that ended.
+    pub(crate) fn finish(&mut self, class: Class, reason: &FinishReason, usage: &Usage) {
+        let experience = self.class(class);
+        experience.queued.observe(usage.queued);
+        experience.total.observe(usage.total);
+        experience.finished[match reason {
+            FinishReason::End(_) => 0,
+            FinishReason::Length => 1,
+            FinishReason::Cancelled => 2,
+            FinishReason::TimedOut => 3,
+            FinishReason::Failed(_) => 4,
+        }] += 1;
+    }
+
+    /// Generated tokens per second of step time.
+    pub fn tokens_per_second(&self) -> f64 {
+        self.generated_tokens as f64 / self.busy.as_secs_f64().max(1e-9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_falls_into_the_first_bucket_that_reaches_it() {
+        let mut histogram = Histogram::default();
+        for seconds in [0.0005, 0.001, 0.0011, 1000.0] {
+            histogram.observe(Duration::from_secs_f64(seconds));
+        }
+        assert_eq!((histogram.counts[0], histogram.counts[1], histogram.counts[20]), (2, 1, 1));
+        assert_eq!(histogram.count(), 4);
+    }
+}

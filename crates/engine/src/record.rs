@@ -1,0 +1,103 @@
+//! What happened, step by step: one record feeds logs, metrics, the dashboard and benchmarks, so that they can't
+//! disagree.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use crate::kv::Counts;
+
+/// Steps kept for whoever looks: some minutes of a busy server.
+const KEPT: usize = 4096;
+
+/// One step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepRecord {
+    /// Steps are numbered from 1.
+    pub step: u64,
+    /// When it began.
+    pub at: Duration,
+    /// Prompt tokens computed (or recomputed).
+    pub prefill_tokens: usize,
+    /// Streams that got a token.
+    pub decode_tokens: usize,
+    /// Prompt tokens that the prefix cache saved.
+    pub cached_tokens: usize,
+    /// Sequences in the batch.
+    pub running: usize,
+    /// Sequences waiting.
+    pub waiting: usize,
+    /// Sequences that joined.
+    pub admitted: usize,
+    /// Sequences preempted.
+    pub preempted: usize,
+    /// Sequences that ended.
+    pub finished: usize,
+    /// Blocks after the step.
+    pub blocks: Counts,
+    /// Time to decide.
+    pub plan: Duration,
+    /// Time to compute.
+    pub execute: Duration,
+    /// Time to publish.
+    pub commit: Duration,
+    /// What the step was expected to take.
+    pub predicted: Duration,
+    /// What the step was allowed to take.
+    pub allowed: Duration,
+}
+
+impl fmt::Display for StepRecord {
+    /// One line a person can follow.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        write!(
+            f,
+            "batch {:>6}  decode {:>3}  prefill {:>4}  cached {:>5}  running {:>3}  waiting {:>4}  kv {:>3.0} %  \
+             {:>6.1} ms (predicted {:.1})",
+            self.step,
+            self.decode_tokens,
+            self.prefill_tokens,
+            self.cached_tokens,
+            self.running,
+            self.waiting,
+            100.0 * self.blocks.referenced as f64 / self.blocks.total().max(1) as f64,
+            ms(self.plan + self.execute + self.commit),
+            ms(self.predicted),
+        )?;
+        if self.preempted > 0 {
+            write!(f, "  preempted {}", self.preempted)?;
+        }
+        Ok(())
+    }
+}
+
+/// The latest steps.
+#[derive(Clone, Debug)]
+pub struct Records(VecDeque<StepRecord>);
+
+impl Default for Records {
+    fn default() -> Self {
+        Self(VecDeque::with_capacity(KEPT))
+    }
+}
+
+impl Records {
+    /// Keeps `record`, dropping the oldest if there are too many.
+    pub fn push(&mut self, record: StepRecord) {
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(record);
+    }
+
+    /// Those after step `step`, oldest first.
+    pub fn after(&self, step: u64) -> impl Iterator<Item = &StepRecord> {
+        self.0.iter().skip_while(move |record| record.step <= step)
+    }
+
+    /// The latest.
+    pub fn latest(&self) -> Option<&StepRecord> {
+        self.0.back()
+    }
+}

@@ -1,0 +1,175 @@
+//! What a client asks of the engine, checked once.
+//!
+//! A [`Request`] is what the caller fills in; [`Request::check`] turns it down, with the reason, if it could never be
+//! served. What passed is known to fit the model, the context and the KV memory, alone.
+
+use std::time::Duration;
+
+use ropeway_executor::{Limits, SamplingParams};
+
+/// Who a request is for: fairness is between clients, not between requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub u64);
+
+/// How urgent a request is. Works under every policy: a higher class is planned first, and preempted last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Someone is waiting for it.
+    Interactive,
+    /// Nothing is known about it.
+    #[default]
+    Default,
+    /// It is done when it is done: batch jobs.
+    Bulk,
+}
+
+impl Class {
+    /// All classes, the most urgent first.
+    pub const ALL: [Class; 3] = [Class::Interactive, Class::Default, Class::Bulk];
+
+    /// Its name in logs, metrics and headers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Interactive => "interactive",
+            Class::Default => "default",
+            Class::Bulk => "bulk",
+        }
+    }
+}
+
+/// A prompt, and how it is to be continued.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Tokens to continue.
+    pub prompt: Vec<u32>,
+    /// How tokens are chosen. Sequence `i` of several uses the seed plus `i`.
+    pub params: SamplingParams,
+    /// Most new tokens per sequence; `None` leaves it to the model and the context.
+    pub max_tokens: Option<usize>,
+    /// Tokens that end a sequence.
+    pub ends: Vec<u32>,
+    /// How many sequences continue the prompt; 0 counts as 1.
+    pub n: usize,
+    /// Who asks.
+    pub client: ClientId,
+    /// How urgent it is.
+    pub class: Class,
+    /// Cached blocks are shared only between requests of the same salt.
+    pub salt: Vec<u8>,
+    /// Longest time from submission to the end.
+    pub deadline: Option<Duration>,
+    /// Longest time from submission to the first computed token.
+    pub queue_timeout: Option<Duration>,
+}
+
+impl Request {
+    /// A greedy continuation of `prompt` by at most `max_tokens`.
+    pub fn greedy(prompt: Vec<u32>, max_tokens: usize) -> Self {
+        Self { prompt, params: SamplingParams::greedy(), max_tokens: Some(max_tokens), ..Self::default() }
+    }
+
+    /// How many sequences it has.
+    pub fn sequences(&self) -> usize {
+        self.n.max(1)
+    }
+
+    /// Turns down what could never be served.
+    pub fn check(&self, limits: &Limits) -> Result<(), Rejected> {
+        let room = room(limits);
+        if self.prompt.is_empty() {
+            return Err(Rejected::EmptyPrompt);
+        }
+        if self.prompt.len() >= room {
+            return Err(Rejected::TooLong { tokens: self.prompt.len(), room });
+        }
+        if self.max_tokens == Some(0) {
+            return Err(Rejected::NothingToDo);
+        }
+        if let Some(token) = self.prompt.iter().find(|token| **token as usize >= limits.vocab) {
+            return Err(Rejected::UnknownToken { token: *token, vocab: limits.vocab });
+        }
+        if self.sequences() > limits.step_rows {
+            return Err(Rejected::TooManySequences { n: self.n, most: limits.step_rows });
+        }
+        Ok(())
+    }
+}
+
+/// Tokens that a prompt and its continuation may have together, if nobody else is there.
+pub fn room(limits: &Limits) -> usize {
+    limits.context.min(limits.blocks * limits.block_tokens)
+}
+
+/// Why a request was turned down at once.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    /// There is nothing to continue.
+    #[error("the prompt is empty; give it at least one token")]
+    EmptyPrompt,
+    /// No token may be added.
+    #[error("max_tokens is 0; ask for at least one token")]
+    NothingToDo,
+    /// The prompt leaves no room for an answer, even alone.
+    #[error(
+        "the prompt has {tokens} tokens, but prompt and answer together have room for {room}; shorten the prompt, or \
+         raise --context or --kv-memory"
+    )]
+    TooLong {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// Tokens that fit.
+        room: usize,
+    },
+    /// A token that the model does not have.
+    #[error("token {token} is outside the vocabulary of {vocab}; use this model's own tokenizer")]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// The vocabulary's size.
+        vocab: usize,
+    },
+    /// More sequences than one step can sample.
+    #[error("n is {n}, but at most {most} sequences can run at once; ask for fewer")]
+    TooManySequences {
+        /// What was asked for.
+        n: usize,
+        /// The most there can be.
+        most: usize,
+    },
+    /// As many requests wait as may.
+    #[error("{waiting} requests are waiting already; try again in a moment")]
+    QueueFull {
+        /// How many wait.
+        waiting: usize,
+    },
+    /// The engine is gone or takes no more requests.
+    #[error("the engine takes no more requests; it is shutting down")]
+    Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { block_tokens: 4, blocks: 8, context: 64, step_tokens: 8, step_rows: 2, vocab: 100 };
+
+    #[test]
+    fn what_can_never_be_served_is_turned_down_with_the_reason() {
+        let good = Request::greedy(vec![1, 2, 3], 4);
+        assert_eq!(good.check(&LIMITS), Ok(()));
+        let cases = [
+            (Request { prompt: vec![], ..good.clone() }, Rejected::EmptyPrompt),
+            (Request { max_tokens: Some(0), ..good.clone() }, Rejected::NothingToDo),
+            (Request { prompt: vec![1; 32], ..good.clone() }, Rejected::TooLong { tokens: 32, room: 32 }),
+            (
+                Request { prompt: vec![100], ..good.clone() },
+                Rejected::UnknownToken { token: 100, vocab: 100 },
+            ),
+            (Request { n: 3, ..good.clone() }, Rejected::TooManySequences { n: 3, most: 2 }),
+        ];
+        for (request, reason) in cases {
+            assert_eq!(request.check(&LIMITS), Err(reason));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A sequence: a growing list of tokens, and how much of it is computed.
+//!
+//! ```text
+//! tokens     | prompt ............ | generated ... |        len
+//! computed   ------------------------------->               KV exists in the table's blocks
+//! pending                                    ------>        a step gives it a chunk of these
+//! ```
+//! There is no prefill phase and no decode phase: a sequence whose whole tokens get computed in a step is sampled in
+//! that step, and has one pending token for the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropeway_executor::SamplingParams;
+
+use crate::kv::{BlockTable, Chain, Pool};
+use crate::request::{Class, ClientId};
+use crate::stream::{Event, EventSender, FinishReason, Usage};
+
+/// A sequence's place in the roster, for as long as it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot(pub u32);
+
+/// What all sequences of a request have in common.
+#[derive(Debug)]
+pub struct Ticket {
+    /// Requests are numbered in the order of their submission.
+    pub number: u64,
+    /// Who asks.
+    pub client: ClientId,
+    /// How urgent it is.
+    pub class: Class,
+    /// When it was submitted.
+    pub arrival: Duration,
+    /// When it is too late to begin.
+    pub begin_by: Option<Duration>,
+    /// When it is too late to go on.
+    pub end_by: Option<Duration>,
+    /// Tokens that end a sequence.
+    pub ends: Vec<u32>,
+    /// Tokens of the prompt.
+    pub prompt_len: usize,
+    /// Most tokens of a sequence, prompt included.
+    pub max_len: usize,
+    /// Where its events go.
+    pub(crate) events: EventSender,
+}
+
+/// One growing token list.
+#[derive(Debug)]
+pub struct Sequence {
+    /// What it belongs to.
+    pub ticket: Arc<Ticket>,
+    /// Which of its request's sequences it is, from 0.
+    pub index: u32,
+    /// Prompt and generated tokens.
+    pub tokens: Vec<u32>,
+    /// How many of the tokens have their KV in the table's blocks.
+    pub computed: usize,
+    /// Its blocks.
+    pub table: BlockTable,
+    /// Names of its full blocks.
+    pub chain: Chain,
+    /// How its tokens are chosen.
+    pub params: SamplingParams,
+    /// Sequences that begin where this one's prompt ends, until they do.
+    pub followers: Vec<Sequence>,
+    /// When it was first part of a step.
+    pub started: Option<Duration>,
+    /// When its first token came.
+    pub first_token: Option<Duration>,
+    /// When its latest token came.
+    pub last_token: Option<Duration>,
+    /// Prompt tokens found in the cache when it was first planned.
+    pub cached: usize,
+    /// How often it was preempted.
+    pub preemptions: u32,
+}
+
+impl Sequence {
+    /// Tokens known.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether it has no tokens; never true, for the prompt has some.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Tokens known but not computed.
+    pub fn pending(&self) -> usize {
+        self.tokens.len() - self.computed
+    }
+
+    /// Whether it only waits for its next token.
+    pub fn is_decoding(&self) -> bool {
+        self.computed > 0 && self.pending() == 1
+    }
+
+    /// Tokens generated so far.
+    pub fn generated(&self) -> usize {
+        self.tokens.len() - self.ticket.prompt_len
+    }
+
+    /// Rows of logits it asks for when all its tokens are computed: its own and its followers'.
+    pub fn rows(&self) -> usize {
+        1 + self.followers.len()
+    }
+
+    /// How urgent it is.
+    pub fn class(&self) -> Class {
+        self.ticket.class
+    }
+
+    /// Blocks that all its known tokens need.
+    pub fn blocks_needed(&self, block_tokens: usize) -> usize {
+        self.tokens.len().div_ceil(block_tokens)
+    }
+
+    /// Takes over cached blocks for what comes next, as far as there are any; the last token is always computed, for
+    /// its logits are wanted. Returns the tokens gained.
+    pub fn adopt_cached(&mut self, pool: &mut Pool, block_tokens: usize) -> usize {
+        let before = self.computed;
+        while self.computed + block_tokens < self.tokens.len()
+            && self.table.blocks().len() * block_tokens == self.computed
+        {
+            let cached = self.chain.get(self.computed / block_tokens).and_then(|hash| pool.find(hash));
+            let Some(block) = cached else { break };
+            self.table.adopt(pool, block);
+            self.computed += block_tokens;
+        }
+        self.computed - before
+    }
+
+    /// Counts `tokens` more as computed, and names the blocks that became full.
+    pub fn advance(&mut self, tokens: usize, pool: &mut Pool, block_tokens: usize) {
+        let full = self.computed / block_tokens;
+        self.computed += tokens;
+        self.chain.extend(&self.tokens);
+        for block in full..self.computed / block_tokens {
+            if let Some(hash) = self.chain.get(block) {
+                pool.register(self.table.blocks()[block], hash);
+            }
+        }
+    }
+
+    /// Gives up its blocks; what it computed may survive in the cache.
+    pub fn release(&mut self, pool: &mut Pool) {
+        self.table.release(pool);
+        self.computed = 0;
+    }
+
+    /// What it used until now, if it ends for this reason.
+    pub(crate) fn usage(&self, reason: &FinishReason, now: Duration) -> Usage {
+        let since = |moment: Option<Duration>| moment.unwrap_or(now).saturating_sub(self.ticket.arrival);
+        let ended = usize::from(matches!(reason, FinishReason::End(_)));
+        Usage {
+            prompt: self.ticket.prompt_len,
+            cached: self.cached,
+            generated: self.generated() + ended,
+            queued: since(self.started),
+            first_token: since(self.first_token),
+            total: since(None),
+            preemptions: self.preemptions,
+        }
+    }
+
+    /// Tells its reader.
+    pub(crate) fn tell(&self, event: Event) {
+        self.ticket.events.send(event);
+    }
+}

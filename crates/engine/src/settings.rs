@@ -1,0 +1,33 @@
+//! What an operator may choose.
+
+use crate::cost::CostModel;
+use crate::scheduler::Pace;
+use crate::scheduler::policy::PolicyKind;
+
+/// Requests that may wait: about a minute's worth of short ones on a small machine. Whoever comes later is better off
+/// with an error at once than with an answer after they stopped waiting.
+pub const DEFAULT_QUEUE: usize = 1024;
+
+/// An engine's settings.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// In which order prompts are computed.
+    pub policy: PolicyKind,
+    /// How long steps may take.
+    pub pace: Pace,
+    /// Requests that may wait.
+    pub queue: usize,
+    /// What is known about the machine beforehand.
+    pub cost: CostModel,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::default(),
+            pace: Pace::default(),
+            queue: DEFAULT_QUEUE,
+            cost: CostModel::default(),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What comes back to the caller: one event per token, in order.
+//!
+//! The engine never waits for a reader. Events are queued until they are read; their number is bounded by the
+//! request's tokens. Dropping the [`EventStream`] cancels the request at the next step.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use ropeway_executor::{RowError, Sampled};
+
+/// Events a reader may fall behind before the queue grows.
+const ROOM: usize = 64;
+
+/// Something that happened to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A part of the prompt is computed: so many of its tokens are now, and so many of these were cached.
+    Prefilled {
+        /// Prompt tokens whose KV exists.
+        computed: usize,
+        /// Of these, how many were there before.
+        cached: usize,
+    },
+    /// Sequence `sequence` has a new token.
+    Token {
+        /// Which of the request's sequences, from 0.
+        sequence: u32,
+        /// The token, and its log-probabilities if they were asked for.
+        sampled: Sampled,
+    },
+    /// A sequence is over.
+    Finished {
+        /// Which of the request's sequences, from 0.
+        sequence: u32,
+        /// Why.
+        reason: FinishReason,
+        /// What it used.
+        usage: Usage,
+    },
+}
+
+/// Why a sequence is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// It reached one of its end tokens, which is not part of the answer.
+    End(u32),
+    /// It has as many tokens as were asked for, or as fit.
+    Length,
+    /// The caller dropped the stream.
+    Cancelled,
+    /// Its deadline or queue timeout passed.
+    TimedOut,
+    /// It could not go on; other requests are not affected.
+    Failed(SequenceError),
+}
+
+/// A failure confined to one sequence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SequenceError {
+    /// No token could be chosen.
+    #[error(transparent)]
+    Row(#[from] RowError),
+    /// Its part of a step failed even alone.
+    #[error("the model could not compute this request: {0}")]
+    Step(String),
+    /// The engine stopped under it.
+    #[error("the engine stopped before this request was done; send it again")]
+    EngineGone,
+}
+
+/// What a sequence used, in tokens and time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Of these, how many came from the prefix cache.
+    pub cached: usize,
+    /// New tokens, an end token included.
+    pub generated: usize,
+    /// From submission to the first step it was part of.
+    pub queued: Duration,
+    /// From submission to its first token.
+    pub first_token: Duration,
+    /// From submission to its end.
+    pub total: Duration,
+    /// How often it was preempted.
+    pub preemptions: u32,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    waker: Option<Waker>,
+    /// Sequences that have not finished.
+    open: usize,
+}
+
+#[derive(Debug)]
+struct Channel {
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    cancelled: AtomicBool,
+}
+
+impl Channel {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Nothing can panic while the queue is locked; were it to, its events would still be whole.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The engine's end.
+#[derive(Debug)]
+pub(crate) struct EventSender {
+    channel: Arc<Channel>,
+}
+
+impl EventSender {
+    pub(crate) fn send(&self, event: Event) {
+        let mut queue = self.channel.lock();
+        queue.open -= usize::from(matches!(event, Event::Finished { .. }));
+        queue.events.push_back(event);
+        let waker = queue.waker.take();
+        drop(queue);
+        self.channel.arrived.notify_one();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether the reader went away.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.channel.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for EventSender {
+    /// An engine that is gone leaves nobody waiting: every open sequence ends.
+    fn drop(&mut self) {
+        let open = self.channel.lock().open;
+        for _ in 0..open {
+            let reason = FinishReason::Failed(SequenceError::EngineGone);
+            self.send(Event::Finished { sequence: 0, reason, usage: Usage::default() });
+        }
+    }
+}
+
+/// The caller's end: the events of one request. Dropping it cancels what is not finished.
+#[derive(Debug)]
+pub struct EventStream {
+    channel: Arc<Channel>,
+}
+
+/// Both ends for a request of `sequences`.
+pub(crate) fn channel(sequences: usize) -> (EventSender, EventStream) {
+    let events = VecDeque::with_capacity(ROOM);
+    let queue = Mutex::new(Queue { events, waker: None, open: sequences });
+    let channel = Arc::new(Channel { queue, arrived: Condvar::new(), cancelled: AtomicBool::new(false) });
+    (EventSender { channel: Arc::clone(&channel) }, EventStream { channel })
+}
+
+impl EventStream {
+    /// Waits for the next event; `None` after the last sequence finished.
+    pub fn wait(&mut self) -> Option<Event> {
+        let mut queue = self.channel.lock();
+        loop {
+            if let Some(event) = queue.events.pop_front() {
+                return Some(event);
+            }
+            if queue.open == 0 {
+                return None;
+            }
+            queue = self.channel.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The next event if it is there already.
+    pub fn try_next(&mut self) -> Option<Event> {
+        self.channel.lock().events.pop_front()
+    }
+}
+
+impl futures_core::Stream for EventStream {
+    type Item = Event;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let mut queue = self.channel.lock();
+        match queue.events.pop_front() {
+            Some(event) => Poll::Ready(Some(event)),
+            None if queue.open == 0 => Poll::Ready(None),
+            None => {
+                queue.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        self.channel.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(token: u32) -> Event {
+        Event::Token { sequence: 0, sampled: Sampled { token, ..Sampled::default() } }
+    }
+
+    fn finished() -> Event {
+        Event::Finished { sequence: 0, reason: FinishReason::Length, usage: Usage::default() }
+    }
+
+    #[test]
+    fn events_arrive_in_order_and_the_stream_ends_after_the_last_sequence() {
+        let (sender, mut stream) = channel(1);
+        let writer = std::thread::spawn(move || {
+            sender.send(token(1));
+            sender.send(token(2));
+            sender.send(finished());
+        });
+        let events: Vec<_> = std::iter::from_fn(|| stream.wait()).collect();
+        writer.join().expect("writer");
+        assert_eq!(events, [token(1), token(2), finished()]);
+    }
+
+    #[test]
+    fn dropping_the_stream_is_seen_by_the_engine() {
+        let (sender, stream) = channel(1);
+        assert!(!sender.is_cancelled());
+        drop(stream);
+        assert!(sender.is_cancelled());
+        sender.send(finished());
+    }
+
+    #[test]
+    fn an_engine_that_dies_ends_every_open_sequence() {
+        let (sender, mut stream) = channel(2);
+        sender.send(finished());
+        drop(sender);
+        assert_eq!(stream.wait(), Some(finished()));
+        assert!(matches!(
+            stream.wait(),
+            Some(Event::Finished { reason: FinishReason::Failed(SequenceError::EngineGone), .. })
+        ));
+        assert_eq!(stream.wait(), None);
+    }
+}

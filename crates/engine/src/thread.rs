@@ -1,0 +1,26 @@
+//! The engine's own thread: steps while there is work, sleeps while there is none.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use ropeway_executor::Executor;
+
+use crate::clock::SystemClock;
+use crate::engine::{Engine, Stepped};
+use crate::handle::Handle;
+use crate::settings::Settings;
+
+/// Starts an engine on its own thread. It ends when every handle is dropped and all work is done.
+pub fn spawn(executor: Box<dyn Executor>, settings: &Settings) -> (Handle, JoinHandle<()>) {
+    let (engine, handle) = Engine::new(executor, Arc::new(SystemClock::start()), settings);
+    let thread = std::thread::Builder::new().name("engine".into()).spawn(move || turn(engine));
+    (handle, thread.expect("the system refuses another thread"))
+}
+
+fn turn(mut engine: Engine) {
+    loop {
+        if engine.step() == Stepped::Idle && !engine.wait() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! An executor that computes nothing, takes as long as it is told, and notices every mistake with blocks.
+//!
+//! A real executor's output depends on the KV of every earlier position. So does this one's: each position's "KV" is
+//! a running digest of all tokens up to it, kept in the block the table names, and a sampled token is a function of
+//! the digest it finds there. A block that is reused too early, shared wrongly or not copied in time gives another
+//! digest, and so another text than [`MockExecutor::expected`] says.
+
+use ropeway_engine::cost::{CostModel, Work};
+use ropeway_executor::{
+    Ask, Batch, BlockId, Executor, ExecutorError, Limits, Row, RowError, RowResult, Sampled, StepOutput,
+};
+
+use crate::SimClock;
+
+/// Something that goes wrong, by what the batch contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Rows whose sequence holds this token in the chunk give no finite logits.
+    Row(u32),
+    /// Any step with this token in it fails.
+    Step(u32),
+    /// Any step with this token in it panics.
+    Panic(u32),
+}
+
+/// The executor.
+#[derive(Debug)]
+pub struct MockExecutor {
+    limits: Limits,
+    /// Digest per position, `block_tokens` per block.
+    digests: Vec<u64>,
+    time: Option<(SimClock, CostModel)>,
+    faults: Vec<Fault>,
+}
+
+impl MockExecutor {
+    /// An executor with these limits that takes no time.
+    pub fn new(limits: Limits) -> Self {
+        let digests = vec![0; limits.blocks * limits.block_tokens];
+        Self { limits, digests, time: None, faults: Vec::new() }
+    }
+
+    /// Large enough for examples.
+    pub fn small() -> Self {
+        Self::new(Limits {
+            block_tokens: 16,
+            blocks: 256,
+            context: 1024,
+            step_tokens: 128,
+            step_rows: 32,
+            vocab: 1000,
+        })
+    }
+
+    /// Every step takes what `cost` says, on `clock`.
+    pub fn with_time(mut self, clock: SimClock, cost: CostModel) -> Self {
+        self.time = Some((clock, cost));
+        self
+    }
+
+    /// Goes wrong in these ways.
+    pub fn with_faults(mut self, faults: Vec<Fault>) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// The tokens that any correct engine gets from continuing `prompt` alone.
+    pub fn expected(vocab: usize, prompt: &[u32], seed: u64, count: usize) -> Vec<u32> {
+        let mut digest = prompt.iter().fold(0, |digest, token| absorb(digest, *token));
+        let mut tokens = Vec::with_capacity(count);
+        for position in prompt.len()..prompt.len() + count {
+            let token = choose(digest, seed, position as u64, vocab);
+            tokens.push(token);
+            digest = absorb(digest, token);
+        }
+        tokens
+    }
+
+    fn at(&self, table: &[BlockId], position: usize) -> usize {
+        let block = table[position / self.limits.block_tokens].0 as usize;
+        block * self.limits.block_tokens + position % self.limits.block_tokens
+    }
+
+    fn copy(&mut self, from: BlockId, to: BlockId) {
+        let tokens = self.limits.block_tokens;
+        let from = from.0 as usize * tokens;
+        self.digests.copy_within(from..from + tokens, to.0 as usize * tokens);
+    }
+
+    /// Writes the digests of every chunk, as a forward pass writes keys and values.
+    fn forward(&mut self, batch: &Batch) -> Work {
+        let mut work = Work { rows: batch.rows.len(), ..Work::default() };
+        for chunk in &batch.chunks {
+            let table = &batch.blocks[chunk.blocks.clone()];
+            let mut digest = match chunk.start {
+                0 => 0,
+                start => self.digests[self.at(table, start - 1)],
+            };
+            for (position, token) in (chunk.start..).zip(&batch.tokens[chunk.tokens.clone()]) {
+                digest = absorb(digest, *token);
+                let at = self.at(table, position);
+                self.digests[at] = digest;
+            }
+            work = work.and(Work::chunk(chunk.start, chunk.tokens.len(), 0));
+        }
+        work
+    }
+
+    fn sample(&self, batch: &Batch, row: &Row) -> RowResult {
+        let chunk = batch.chunks.iter().find(|chunk| chunk.tokens.contains(&row.token)).expect("a chunk");
+        let tokens = &batch.tokens[chunk.tokens.clone()];
+        let poisoned = |fault: &Fault| matches!(fault, Fault::Row(token) if tokens.contains(token));
+        if self.faults.iter().any(poisoned) {
+            return Err(RowError::NotFinite);
+        }
+        let table = &batch.blocks[chunk.blocks.clone()];
+        let position = chunk.start + (row.token - chunk.tokens.start);
+        let digest = self.digests[self.at(table, position)];
+        let token = match row.ask {
+            Ask::Score(token) => token,
+            Ask::Sample => choose(digest, row.params.seed.0, row.position, self.limits.vocab),
+        };
+        Ok(Sampled { token, ..Sampled::default() })
+    }
+}
+
+impl Executor for MockExecutor {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        batch.check(&self.limits)?;
+        for fault in &self.faults {
+            match fault {
+                Fault::Step(token) if batch.tokens.contains(token) => {
+                    return Err(ExecutorError::Device(format!("token {token} is poison")));
+                }
+                Fault::Panic(token) => assert!(!batch.tokens.contains(token), "token {token} is poison"),
+                _ => {}
+            }
+        }
+        for (from, to) in &batch.copies {
+            self.copy(*from, *to);
+        }
+        let work = self.forward(batch);
+        if let Some((clock, cost)) = &self.time {
+            clock.advance(std::time::Duration::from_secs_f64(cost.predict(work)));
+        }
+        output.rows.clear();
+        for row in &batch.rows {
+            output.rows.push(self.sample(batch, row));
+        }
+        Ok(())
+    }
+}
+
+fn absorb(digest: u64, token: u32) -> u64 {
+    mix(digest ^ (u64::from(token) + 0x9E37_79B9_7F4A_7C15))
+}
+
+fn choose(digest: u64, seed: u64, position: u64, vocab: usize) -> u32 {
+    (mix(digest ^ seed.rotate_left(32) ^ position) % vocab as u64) as u32
+}
+
+/// A bijection whose output bits all depend on all input bits.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    x = (x ^ (x >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    x ^ (x >> 32)
+}
