@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use ropeway_executor::{Batch, Executor, ExecutorError, RowResult, StepOutput};
+use ropeway_executor::{Batch, Executor, ExecutorError, RowResult, SamplingParams, StepOutput};
 
 use crate::board::Board;
 use crate::clock::Clock;
@@ -209,14 +209,29 @@ impl Engine {
         let mut results = rows.drain(..);
         let chunks = std::mem::take(&mut self.plan.chunks);
         for chunk in &chunks {
+            self.report_scores(*chunk, &mut results);
             self.advance(*chunk);
-            if chunk.rows > 0 {
+            let sequence = self.roster.get(chunk.slot);
+            if sequence.pending() > 0 {
+                continue;
+            }
+            if sequence.may_grow() {
                 self.sampled(*chunk, &mut results, now);
+            } else {
+                self.finish(chunk.slot, &FinishReason::Length, now);
             }
         }
         drop(results);
         self.plan.chunks = chunks;
         self.output.rows = rows;
+    }
+
+    fn report_scores(&mut self, chunk: Planned, results: &mut impl Iterator<Item = RowResult>) {
+        let sequence = self.roster.get(chunk.slot);
+        for result in results.take(sequence.scored(chunk.tokens).len()) {
+            // A score that can't be told is a token the model gives no chance.
+            sequence.tell(Event::Scored(result.unwrap_or_default()));
+        }
     }
 
     fn advance(&mut self, chunk: Planned) {
@@ -310,6 +325,7 @@ impl Engine {
     }
 
     fn publish_idle(&mut self) {
+        debug_assert!(self.roster.waiting().is_empty(), "whoever waits on an empty machine gets a chunk");
         self.metrics.running = self.roster.running().len();
         self.metrics.waiting = self.roster.waiting().len();
         (self.metrics.slot_use, self.metrics.kv_use) = (0.0, 0.0);
@@ -322,9 +338,13 @@ impl Engine {
 
 /// Adds a sequence's chunk to the batch.
 fn fill(batch: &mut Batch, sequence: &Sequence, chunk: Planned) {
-    let end = sequence.computed + chunk.tokens;
+    let (first, end) = (batch.tokens.len(), sequence.computed + chunk.tokens);
     batch.push_chunk(&sequence.tokens[sequence.computed..end], sequence.computed, sequence.table.blocks());
-    if chunk.rows == 0 {
+    let params = SamplingParams { logprobs: sequence.score, ..SamplingParams::greedy() };
+    for position in sequence.scored(chunk.tokens) {
+        batch.score(first + position - 1 - sequence.computed, sequence.tokens[position], &params);
+    }
+    if end < sequence.len() || !sequence.may_grow() {
         return;
     }
     for sampled in std::iter::once(sequence).chain(&sequence.followers) {

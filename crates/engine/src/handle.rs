@@ -140,6 +140,7 @@ impl Handle {
                 table: BlockTable::with_capacity(max_len.div_ceil(block_tokens)),
                 chain: chain.clone(),
                 params: SamplingParams { seed, ..request.params.clone() },
+                score: request.score_prompt.filter(|_| index == 0),
                 followers: Vec::new(),
                 started: None,
                 first_token: None,
@@ -160,7 +161,7 @@ impl EventStream {
         let mut tokens = Vec::new();
         while let Some(event) = self.wait() {
             match event {
-                Event::Prefilled { .. } => {}
+                Event::Prefilled { .. } | Event::Scored(_) => {}
                 Event::Token { sampled, .. } => tokens.push(sampled),
                 Event::Finished { reason, usage, .. } => return Completion { tokens, reason, usage },
             }

@@ -44,8 +44,10 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// How tokens are chosen. Sequence `i` of several uses the seed plus `i`.
     pub params: SamplingParams,
-    /// Most new tokens per sequence; `None` leaves it to the model and the context.
+    /// Most new tokens per sequence; `None` leaves it to the model and the context. 0 is for scoring only.
     pub max_tokens: Option<usize>,
+    /// Report what the model thought of each prompt token but the first, with so many alternatives.
+    pub score_prompt: Option<u32>,
     /// Tokens that end a sequence.
     pub ends: Vec<u32>,
     /// How many sequences continue the prompt; 0 counts as 1.
@@ -82,7 +84,7 @@ impl Request {
         if self.prompt.len() >= room {
             return Err(Rejected::TooLong { tokens: self.prompt.len(), room });
         }
-        if self.max_tokens == Some(0) {
+        if self.max_tokens == Some(0) && self.score_prompt.is_none() {
             return Err(Rejected::NothingToDo);
         }
         if let Some(token) = self.prompt.iter().find(|token| **token as usize >= limits.vocab) {
@@ -107,7 +109,7 @@ pub enum Rejected {
     #[error("the prompt is empty; give it at least one token")]
     EmptyPrompt,
     /// No token may be added.
-    #[error("max_tokens is 0; ask for at least one token")]
+    #[error("max_tokens is 0; ask for at least one token, or for the prompt's log-probabilities")]
     NothingToDo,
     /// The prompt leaves no room for an answer, even alone.
     #[error(

@@ -63,6 +63,8 @@ pub struct Sequence {
     pub chain: Chain,
     /// How its tokens are chosen.
     pub params: SamplingParams,
+    /// Alternatives to report with each scored prompt token, if they are scored at all.
+    pub score: Option<u32>,
     /// Sequences that begin where this one's prompt ends, until they do.
     pub followers: Vec<Sequence>,
     /// When it was first part of a step.
@@ -108,6 +110,35 @@ impl Sequence {
         1 + self.followers.len()
     }
 
+    /// Rows that a chunk of `tokens` asks for: a score for each prompt token that follows one of these, and the rows
+    /// that choose what comes next if nothing else is known.
+    pub fn rows_of(&self, tokens: usize) -> usize {
+        let chosen = if tokens == self.pending() && self.may_grow() { self.rows() } else { 0 };
+        self.scored(tokens).len() + chosen
+    }
+
+    /// The longest chunk that asks for no more than `rows` rows.
+    pub fn longest_chunk(&self, rows: usize) -> usize {
+        let pending = self.pending();
+        if self.rows_of(pending) <= rows {
+            return pending;
+        }
+        // All but the last token ask for at most one row each.
+        if self.score.is_some() { rows.min(pending - 1) } else { pending - 1 }
+    }
+
+    /// Positions of the prompt tokens that a chunk of `tokens` scores.
+    pub fn scored(&self, tokens: usize) -> std::ops::Range<usize> {
+        let wanted = self.score.is_some() && self.generated() == 0;
+        let (first, end) = (self.computed + 1, self.computed + tokens + 1);
+        if wanted { first..end.min(self.ticket.prompt_len).max(first) } else { 0..0 }
+    }
+
+    /// Whether it may have more tokens than it has.
+    pub fn may_grow(&self) -> bool {
+        self.tokens.len() < self.ticket.max_len
+    }
+
     /// How urgent it is.
     pub fn class(&self) -> Class {
         self.ticket.class
@@ -122,7 +153,9 @@ impl Sequence {
     /// its logits are wanted. Returns the tokens gained.
     pub fn adopt_cached(&mut self, pool: &mut Pool, block_tokens: usize) -> usize {
         let before = self.computed;
-        while self.computed + block_tokens < self.tokens.len()
+        // A score needs the logits of the token before, and these are not cached.
+        while self.score.is_none()
+            && self.computed + block_tokens < self.tokens.len()
             && self.table.blocks().len() * block_tokens == self.computed
         {
             let cached = self.chain.get(self.computed / block_tokens).and_then(|hash| pool.find(hash));

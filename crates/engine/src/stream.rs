@@ -25,6 +25,8 @@ pub enum Event {
         /// Of these, how many were there before.
         cached: usize,
     },
+    /// What the model thought of a prompt token, in the order of the prompt from its second token on.
+    Scored(Sampled),
     /// Sequence `sequence` has a new token.
     Token {
         /// Which of the request's sequences, from 0.

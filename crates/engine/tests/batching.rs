@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ropeway_engine::cost::CostModel;
 use ropeway_engine::{
-    Class, Completion, Engine, EventStream, FinishReason, Handle, Rejected, Request, SequenceError, Settings,
-    Stepped,
+    Class, Completion, Engine, Event, EventStream, FinishReason, Handle, Rejected, Request, SequenceError,
+    Settings, Stepped,
 };
 use ropeway_executor::{Limits, Seed};
 use ropeway_testkit::{Fault, MockExecutor, SimClock};
@@ -82,7 +82,7 @@ fn several_sequences_of_a_request_share_their_prompt_and_part_ways() {
     run(&mut engine);
     let mut texts = vec![Vec::new(); 3];
     while let Some(event) = stream.wait() {
-        if let ropeway_engine::Event::Token { sequence, sampled } = event {
+        if let Event::Token { sequence, sampled } = event {
             texts[sequence as usize].push(sampled.token);
         }
     }
@@ -243,4 +243,26 @@ fn seeds_and_end_tokens_are_honoured() {
     let completion = stream.collect();
     assert_eq!(completion.reason, FinishReason::End(want[4]));
     assert_eq!((tokens(&completion), completion.usage.generated), (want[..4].to_vec(), 5));
+}
+
+#[test]
+fn a_scored_prompt_reports_every_token_but_the_first_and_may_end_there() {
+    let (mut engine, handle, _) = engine(Limits { step_rows: 4, ..LIMITS }, vec![]);
+    let prompt = prompt(1, 25);
+    for max_tokens in [0, 3] {
+        let request = Request { score_prompt: Some(0), ..Request::greedy(prompt.clone(), max_tokens) };
+        let mut stream = handle.submit(request).unwrap();
+        run(&mut engine);
+        let (mut scored, mut new) = (Vec::new(), Vec::new());
+        while let Some(event) = stream.wait() {
+            match event {
+                Event::Scored(sampled) => scored.push(sampled.token),
+                Event::Token { sampled, .. } => new.push(sampled.token),
+                Event::Finished { reason, .. } => assert_eq!(reason, FinishReason::Length),
+                Event::Prefilled { .. } => {}
+            }
+        }
+        assert_eq!(scored, prompt[1..]);
+        assert_eq!(new, expected(&prompt, max_tokens));
+    }
 }

@@ -13,6 +13,7 @@ mod pace;
 pub mod plan;
 pub mod policy;
 
+use ropeway_executor::Limits;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -170,7 +171,7 @@ impl Scheduler {
         }
         let sequence = roster.get(slot);
         let allowed = self.pace.allowed(&self.cost, sequence, now, streams, limits.step_tokens);
-        let Some(tokens) = self.chunk(plan, sequence, allowed, limits.step_tokens) else {
+        let Some(tokens) = self.chunk(plan, sequence, allowed, &limits) else {
             if waits {
                 roster.stay(slot);
             }
@@ -186,19 +187,20 @@ impl Scheduler {
         }
         plan.allowed = plan.allowed.max(allowed);
         let sequence = roster.get(slot);
-        let rows = if tokens == sequence.pending() { sequence.rows() } else { 0 };
+        let rows = sequence.rows_of(tokens);
         plan.push(Planned { slot, tokens, rows, prefill: true }, sequence.computed);
         Placing::Placed
     }
 
     /// How many tokens the candidate gets, if any.
-    fn chunk(&self, plan: &Plan, sequence: &Sequence, allowed: f64, step_tokens: usize) -> Option<usize> {
-        let room = step_tokens - plan.work.tokens;
+    fn chunk(&self, plan: &Plan, sequence: &Sequence, allowed: f64, limits: &Limits) -> Option<usize> {
+        let rows = limits.step_rows - plan.work.rows;
+        let most = (limits.step_tokens - plan.work.tokens).min(sequence.longest_chunk(rows));
         let left = allowed - self.cost.predict(plan.work);
         let timely = self.cost.tokens_within(left, sequence.computed);
         let least = if plan.prefill_tokens == 0 { MIN_CHUNK } else { 0 };
-        let tokens = timely.max(least).min(room).min(sequence.pending());
-        let worthwhile = tokens >= MIN_CHUNK || tokens == sequence.pending();
+        let tokens = timely.max(least).min(most);
+        let worthwhile = tokens >= MIN_CHUNK.min(most);
         (tokens > 0 && worthwhile).then_some(tokens)
     }
 }
