@@ -349,8 +349,19 @@ fn fill(batch: &mut Batch, sequence: &Sequence, chunk: Planned) {
     }
     for sampled in std::iter::once(sequence).chain(&sequence.followers) {
         let history: &[u32] = if sampled.params.uses_history() { &sampled.tokens } else { &[] };
-        batch.sample_last(&sampled.params, history);
+        if sampled.generated() < sampled.ticket.min_tokens {
+            batch.sample_last(&without_ends(sampled), history);
+        } else {
+            batch.sample_last(&sampled.params, history);
+        }
     }
+}
+
+/// Parameters under which the sequence can't end yet.
+fn without_ends(sequence: &Sequence) -> SamplingParams {
+    let mut params = sequence.params.clone();
+    params.logit_bias.extend(sequence.ticket.ends.iter().map(|end| (*end, f32::NEG_INFINITY)));
+    params
 }
 
 /// Runs a batch; a panic on the way is an error like any other.
@@ -362,7 +373,7 @@ fn run(executor: &mut dyn Executor, batch: &Batch, output: &mut StepOutput) -> R
 /// Why a sequence should not be here any more.
 fn overdue(sequence: &Sequence, now: Duration) -> Option<FinishReason> {
     let ticket = &sequence.ticket;
-    if ticket.events.is_cancelled() {
+    if ticket.events.is_cancelled(sequence.index) {
         return Some(FinishReason::Cancelled);
     }
     let late = ticket.end_by.is_some_and(|end| now >= end);

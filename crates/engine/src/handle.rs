@@ -120,6 +120,7 @@ impl Handle {
             begin_by: after(request.queue_timeout),
             end_by: after(request.deadline),
             ends: request.ends,
+            min_tokens: request.min_tokens,
             prompt_len,
             max_len,
             events,

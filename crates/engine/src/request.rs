@@ -46,6 +46,8 @@ pub struct Request {
     pub params: SamplingParams,
     /// Most new tokens per sequence; `None` leaves it to the model and the context. 0 is for scoring only.
     pub max_tokens: Option<usize>,
+    /// Tokens before which no end token is chosen.
+    pub min_tokens: usize,
     /// Report what the model thought of each prompt token but the first, with so many alternatives.
     pub score_prompt: Option<u32>,
     /// Tokens that end a sequence.

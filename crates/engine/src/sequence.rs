@@ -38,6 +38,8 @@ pub struct Ticket {
     pub end_by: Option<Duration>,
     /// Tokens that end a sequence.
     pub ends: Vec<u32>,
+    /// Tokens before which no end token is chosen.
+    pub min_tokens: usize,
     /// Tokens of the prompt.
     pub prompt_len: usize,
     /// Most tokens of a sequence, prompt included.

@@ -105,7 +105,8 @@ struct Queue {
 struct Channel {
     queue: Mutex<Queue>,
     arrived: Condvar,
-    cancelled: AtomicBool,
+    /// One per sequence.
+    cancelled: Box<[AtomicBool]>,
 }
 
 impl Channel {
@@ -134,9 +135,9 @@ impl EventSender {
         }
     }
 
-    /// Whether the reader went away.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.channel.cancelled.load(Ordering::Relaxed)
+    /// Whether the reader wants no more of this sequence.
+    pub(crate) fn is_cancelled(&self, sequence: u32) -> bool {
+        self.channel.cancelled[sequence as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -161,11 +162,19 @@ pub struct EventStream {
 pub(crate) fn channel(sequences: usize) -> (EventSender, EventStream) {
     let events = VecDeque::with_capacity(ROOM);
     let queue = Mutex::new(Queue { events, waker: None, open: sequences });
-    let channel = Arc::new(Channel { queue, arrived: Condvar::new(), cancelled: AtomicBool::new(false) });
+    let cancelled = (0..sequences).map(|_| AtomicBool::new(false)).collect();
+    let channel = Arc::new(Channel { queue, arrived: Condvar::new(), cancelled });
     (EventSender { channel: Arc::clone(&channel) }, EventStream { channel })
 }
 
 impl EventStream {
+    /// Wants no more of one sequence: it ends at the next step, and its events end with that.
+    pub fn cancel(&self, sequence: u32) {
+        if let Some(cancelled) = self.channel.cancelled.get(sequence as usize) {
+            cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Waits for the next event; `None` after the last sequence finished.
     pub fn wait(&mut self) -> Option<Event> {
         let mut queue = self.channel.lock();
@@ -204,7 +213,9 @@ impl futures_core::Stream for EventStream {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        self.channel.cancelled.store(true, Ordering::Relaxed);
+        for cancelled in &self.channel.cancelled {
+            cancelled.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -236,9 +247,9 @@ mod tests {
     #[test]
     fn dropping_the_stream_is_seen_by_the_engine() {
         let (sender, stream) = channel(1);
-        assert!(!sender.is_cancelled());
+        assert!(!sender.is_cancelled(0));
         drop(stream);
-        assert!(sender.is_cancelled());
+        assert!(sender.is_cancelled(0));
         sender.send(finished());
     }
 
