@@ -1,6 +1,6 @@
 //! What the engine shows to the outside after each step. Readers copy; nobody holds it for long.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::metrics::Metrics;
@@ -18,6 +18,8 @@ pub struct Board {
     shown: Mutex<Shown>,
     /// Requests submitted that have no place in the batch yet.
     queued: AtomicUsize,
+    /// Set once the engine is to stop, whatever it is doing.
+    stop: AtomicBool,
 }
 
 impl Board {
@@ -41,6 +43,15 @@ impl Board {
     /// The records after step `step`, oldest first, as far as they are kept.
     pub fn records_after(&self, step: u64) -> Vec<StepRecord> {
         self.shown().records.after(step).copied().collect()
+    }
+
+    /// Whether the engine is to stop.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 
     /// Counts a request in, unless `most` are queued already.

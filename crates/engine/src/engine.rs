@@ -95,6 +95,11 @@ impl Engine {
         Stepped::Ran
     }
 
+    /// Whether it was told to stop.
+    pub(crate) fn stopped(&self) -> bool {
+        self.board.stopped()
+    }
+
     /// Waits for a submission; `false` when there can be no more.
     pub(crate) fn wait(&mut self) -> bool {
         match self.inbox.recv() {

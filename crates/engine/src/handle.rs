@@ -64,9 +64,18 @@ impl Handle {
         &self.board
     }
 
+    /// Ends the engine after its current step: every open request ends with
+    /// [`EngineGone`](crate::SequenceError::EngineGone), and no more are taken.
+    pub fn stop(&self) {
+        self.board.stop();
+    }
+
     /// Hands a request to the engine. Never waits: what can't be served, or not now, is turned down at once.
     pub fn submit(&self, request: Request) -> Result<EventStream, Rejected> {
         request.check(&self.limits)?;
+        if self.board.stopped() {
+            return Err(Rejected::Closed);
+        }
         self.board.enqueue(self.queue).map_err(|waiting| Rejected::QueueFull { waiting })?;
         let (sequence, stream) = self.prepare(request);
         let sent = self.inbox.try_send(Submission(sequence));

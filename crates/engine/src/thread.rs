@@ -10,7 +10,8 @@ use crate::engine::{Engine, Stepped};
 use crate::handle::Handle;
 use crate::settings::Settings;
 
-/// Starts an engine on its own thread. It ends when every handle is dropped and all work is done.
+/// Starts an engine on its own thread. It ends when every handle is dropped and all work is done, or
+/// when it is told to [stop](Handle::stop).
 pub fn spawn(executor: Box<dyn Executor>, settings: &Settings) -> (Handle, JoinHandle<()>) {
     let (engine, handle) = Engine::new(executor, Arc::new(SystemClock::start()), settings);
     let thread = std::thread::Builder::new().name("engine".into()).spawn(move || turn(engine));
@@ -19,7 +20,7 @@ pub fn spawn(executor: Box<dyn Executor>, settings: &Settings) -> (Handle, JoinH
 
 fn turn(mut engine: Engine) {
     loop {
-        if engine.step() == Stepped::Idle && !engine.wait() {
+        if engine.stopped() || (engine.step() == Stepped::Idle && !engine.wait()) {
             return;
         }
     }

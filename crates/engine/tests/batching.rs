@@ -266,3 +266,15 @@ fn a_scored_prompt_reports_every_token_but_the_first_and_may_end_there() {
         assert_eq!(new, expected(&prompt, max_tokens));
     }
 }
+
+#[test]
+fn a_stopped_engine_ends_every_open_request_and_takes_no_more() {
+    let executor = MockExecutor::new(Limits { blocks: 100_000, context: 300_000, ..LIMITS });
+    let (handle, thread) = ropeway_engine::spawn(Box::new(executor), &Settings::default());
+    let mut stream = handle.submit(Request::greedy(prompt(1, 5), 250_000)).unwrap();
+    while !matches!(stream.wait(), Some(Event::Token { .. })) {}
+    handle.stop();
+    thread.join().unwrap();
+    assert_eq!(stream.collect().reason, FinishReason::Failed(SequenceError::EngineGone));
+    assert_eq!(handle.submit(Request::greedy(prompt(1, 5), 2)).unwrap_err(), Rejected::Closed);
+}

@@ -11,6 +11,7 @@
 //! | `added`, `normalizer`, `charsmap`, `pretokenizer`, `model` | the steps from text to ids |
 //! | `vocabulary`, `spelling`, `detokenizer` | the token table, and from ids to text |
 //! | `pattern` | regular expressions in linear time |
+//! | `stop` | stop strings across token borders |
 //! | `chat` | the public [`ChatTemplate`] |
 //!
 //! It relies on `ropeway-weights` for the files. Files are hostile until proven otherwise: whatever they say, loading
@@ -27,12 +28,14 @@ mod pattern;
 mod pretokenizer;
 mod source;
 mod spelling;
+mod stop;
 mod tokenizer;
 mod vocabulary;
 
 pub use chat::{ChatRequest, ChatTemplate, TemplateTokens};
 pub use detokenizer::Detokenizer;
 pub use error::TextError;
+pub use stop::{StopMatcher, Stopping};
 pub use tokenizer::{Around, InText, Special, SpecialTokens, Tokenizer};
 
 #[cfg(test)]
