@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ropeway_executor::{Ask, Batch, Executor, ExecutorError, Limits, StepOutput};
+use ropeway_executor::{Batch, Executor, ExecutorError, Limits, StepOutput};
 use ropeway_kernels::attention::Span;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_kernels::route::KvSlot;
@@ -14,7 +14,7 @@ use ropeway_model::{
 };
 use ropeway_weights::Checkpoint;
 
-use crate::sampling::Sampler;
+use crate::sampling::Samplers;
 
 /// Tokens of the default step: enough rows for every weight panel to be reused from cache, few enough for the
 /// step's arrays to stay near it.
@@ -62,7 +62,7 @@ pub struct CpuExecutor {
     decoder: Decoder,
     kv: KvCache,
     work: Workspace,
-    sampler: Sampler,
+    samplers: Samplers,
     flat: Flat,
 }
 
@@ -103,7 +103,8 @@ impl CpuExecutor {
         let blocks = options.kv_tokens.unwrap_or(decoder.spec.context).div_ceil(BLOCK).max(1);
         let kv = KvCache::new(&decoder.spec, format, blocks);
         let work = Workspace::new(&decoder, kv.layout(), options.step, &mut compute);
-        Ok(Self { compute, decoder, kv, work, sampler: Sampler::new(), flat: Flat::default() })
+        let samplers = Samplers::new(&compute);
+        Ok(Self { compute, decoder, kv, work, samplers, flat: Flat::default() })
     }
 
     /// The model.
@@ -185,17 +186,8 @@ impl Executor for CpuExecutor {
 
     fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         self.forward(batch)?;
-        output.rows.clear();
-        for (index, row) in batch.rows.iter().enumerate() {
-            let logits = self.work.logits(index);
-            output.rows.push(match row.ask {
-                Ask::Sample => {
-                    let history = &batch.history[row.history.clone()];
-                    self.sampler.sample(logits, &row.params, history, row.position)
-                }
-                Ask::Score(token) => self.sampler.score(logits, token, row.params.logprobs.unwrap_or(0)),
-            });
-        }
+        let logits = self.work.logit_rows(batch.rows.len());
+        self.samplers.run(&mut self.compute, batch, logits, output);
         Ok(())
     }
 }

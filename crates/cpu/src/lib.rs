@@ -4,6 +4,11 @@
 //! - [`executor`]: the executor itself.
 //! - [`sampling`]: from a row of logits to a token.
 
+#![allow(
+    clippy::inline_always,
+    reason = "a part must take on its caller's instruction set, and only inlining gives it that"
+)]
+
 pub mod executor;
 pub mod sampling;
 

@@ -55,6 +55,9 @@ pub enum RowError {
     /// Nothing is left to choose from once biases and masks are applied.
     #[error("every token is excluded by the logit bias or mask; allow at least one token")]
     NothingAllowed,
+    /// A bug: choosing the token panicked. What it was working on is thrown away; other rows stand.
+    #[error("choosing a token failed on a bug of Ropeway; please report the message in its log")]
+    Panicked,
 }
 
 /// Results of one step, in the order of [`Batch::rows`].

@@ -99,4 +99,83 @@ impl Compute {
             });
         });
     }
+
+    /// `results[row] = job(row, its values, state)` for every row, each on whichever worker is free, with that worker's
+    /// own state. For rows that cost enough to be handed out one by one.
+    ///
+    /// # Panics
+    /// If there are fewer states than workers, or fewer values than results ask for.
+    pub fn map_rows<R: Send, S: Send>(
+        &mut self,
+        rows: RowsInto<'_, R>,
+        states: &mut [S],
+        job: &(impl Fn(usize, &mut [f32], &mut S) -> R + Sync),
+    ) {
+        assert!(states.len() >= self.threads(), "a state per worker");
+        let RowsInto { data, width, results } = rows;
+        let count = results.len();
+        let (data, results) = (SharedMut::of(data), SharedMut::of(results));
+        let states = SharedMut::of(states);
+        let next = AtomicUsize::new(0);
+        let work = |worker: usize| {
+            // SAFETY: worker indices are distinct, and `states` is borrowed for the whole call.
+            let [state] = unsafe { states.array(worker) };
+            loop {
+                let row = next.fetch_add(1, Ordering::Relaxed);
+                if row >= count {
+                    break;
+                }
+                // SAFETY: each row is handed out once, and both arrays are borrowed for the whole call.
+                let (values, [result]) = unsafe { (data.slice(row * width, width), results.array(row)) };
+                *result = job(row, values, state);
+            }
+        };
+        if count == 1 { work(0) } else { self.pool.run(&work) }
+    }
+}
+
+/// Rows of numbers, and the place of each row's result.
+pub struct RowsInto<'a, R> {
+    /// `[row][width]`, at least as many rows as results.
+    pub data: &'a mut [f32],
+    /// Numbers in a row.
+    pub width: usize,
+    /// One per row.
+    pub results: &'a mut [R],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_gives_its_own_result_with_a_state_of_its_worker() {
+        for threads in [1, 2, 3] {
+            let mut compute = Compute::new(Isa::reference(), threads);
+            for count in [0, 1, 2, 50] {
+                let mut data: Vec<f32> = (0..count * 4).map(|i| i as f32).collect();
+                let mut results = vec![String::new(); count];
+                let mut seen = vec![Vec::new(); threads];
+                let rows = RowsInto { data: &mut data, width: 4, results: &mut results };
+                compute.map_rows(rows, &mut seen, &|row, values, seen: &mut Vec<usize>| {
+                    seen.push(row);
+                    values[0] += 0.5;
+                    format!("{row}: {}", values[0])
+                });
+                for (row, result) in results.iter().enumerate() {
+                    assert_eq!(*result, format!("{row}: {}.5", row * 4));
+                }
+                let mut all = seen.concat();
+                all.sort_unstable();
+                assert_eq!(all, (0..count).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the array")]
+    fn results_without_values_are_refused() {
+        let rows = RowsInto { data: &mut [0.0; 7], width: 4, results: &mut [0; 2] };
+        Compute::new(Isa::reference(), 1).map_rows(rows, &mut [()], &|row, _, ()| row);
+    }
 }

@@ -1,4 +1,4 @@
-//! Loops over rows: norms, activations, softmax. Plain Rust written in lanes, so that each instruction set
+//! Loops over rows: norms, activations. Plain Rust written in lanes, so that each instruction set
 //! vectorises the same source; a row's result depends on that row alone.
 
 /// Lanes of every reduction: the order of additions is fixed by this number, not by the register width.
@@ -141,31 +141,6 @@ pub struct Norm {
     pub offset: f32,
 }
 
-/// `log(sum(exp(x)))`, for log-probabilities; −∞ for an empty or all −∞ row.
-pub fn log_sum_exp(x: &[f32]) -> f32 {
-    let most = x.iter().fold(f32::NEG_INFINITY, |most, &v| if v > most { v } else { most });
-    if !most.is_finite() {
-        return most;
-    }
-    let sum: f64 = x.chunks(4096).map(|part| f64::from(lane_sum(|i| exp(part[i] - most), part.len()))).sum();
-    most + sum.ln() as f32
-}
-
-/// Index of the first largest value; `None` for an empty row or one with NaN.
-pub fn argmax(x: &[f32]) -> Option<usize> {
-    let mut best = None;
-    let mut most = f32::NEG_INFINITY;
-    for (index, &value) in x.iter().enumerate() {
-        if value.is_nan() {
-            return None;
-        }
-        if value > most || best.is_none() {
-            (best, most) = (Some(index), value);
-        }
-    }
-    best
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,20 +182,5 @@ mod tests {
             let want = f64::from(x[i]) / (mean + 1e-5).sqrt() * (1.0 + f64::from(w[i]));
             assert!((f64::from(out[i]) - want).abs() < 1e-5);
         }
-    }
-
-    #[test]
-    fn log_sum_exp_survives_large_and_masked_values() {
-        assert!((log_sum_exp(&[1000.0, 1000.0]) - 1_000.693_1).abs() < 1e-3);
-        assert!((log_sum_exp(&[f32::NEG_INFINITY, 3.0]) - 3.0).abs() < 1e-6);
-        assert_eq!(log_sum_exp(&[]), f32::NEG_INFINITY);
-    }
-
-    #[test]
-    fn argmax_takes_the_first_of_equals_and_refuses_nan() {
-        assert_eq!(argmax(&[1.0, 3.0, 3.0]), Some(1));
-        assert_eq!(argmax(&[f32::NEG_INFINITY; 2]), Some(0));
-        assert_eq!(argmax(&[1.0, f32::NAN]), None);
-        assert_eq!(argmax(&[]), None);
     }
 }

@@ -10,7 +10,7 @@
 //! - [`prepare`], [`route`]: from rows of floats into those forms, norms and rotary embedding on the way.
 //! - [`kv`]: how keys and values lie in a block; [`attention`]: the walk over them.
 //! - [`matmul`]: products; `reference.rs` is the specification, one file per instruction set.
-//! - [`elementwise`]: norms, activations, softmax.
+//! - [`elementwise`]: norms, activations; [`vectorise`]: plain loops compiled for the instruction set.
 
 #![allow(
     clippy::inline_always,
@@ -40,7 +40,7 @@ pub mod packed;
 pub mod pool;
 pub mod prepare;
 pub mod route;
-mod vectorise;
+pub mod vectorise;
 
 pub use compute::Compute;
 pub use isa::{Isa, IsaError};

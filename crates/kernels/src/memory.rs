@@ -113,17 +113,17 @@ impl<T: Plain> std::fmt::Debug for Buffer<T> {
 
 /// A borrowed array whose disjoint parts are written by several threads of one parallel operation.
 #[derive(Clone, Copy)]
-pub struct SharedMut<T: Plain> {
+pub struct SharedMut<T> {
     ptr: *mut T,
     len: usize,
 }
 
-// SAFETY: `slice` is the only access, and its contract makes parts disjoint.
-unsafe impl<T: Plain> Send for SharedMut<T> {}
+// SAFETY: `slice` is the only access, and its contract makes parts disjoint; values may change threads.
+unsafe impl<T: Send> Send for SharedMut<T> {}
 // SAFETY: as above.
-unsafe impl<T: Plain> Sync for SharedMut<T> {}
+unsafe impl<T: Send> Sync for SharedMut<T> {}
 
-impl<T: Plain> SharedMut<T> {
+impl<T: Send> SharedMut<T> {
     /// Borrows a slice for the length of one parallel operation.
     pub fn of(slice: &mut [T]) -> Self {
         Self { ptr: slice.as_mut_ptr(), len: slice.len() }

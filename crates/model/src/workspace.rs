@@ -101,6 +101,11 @@ impl Workspace {
         &mut self.logits[row * self.vocab..(row + 1) * self.vocab]
     }
 
+    /// `[row][vocab]`: the logits of the last step's first `rows` rows.
+    pub fn logit_rows(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.logits[..rows * self.vocab]
+    }
+
     /// Checks a step against the limits; the caller's bug if it does not fit.
     pub(crate) fn begin(&self, step: &Step<'_>) {
         assert!(step.tokens.len() <= self.limits.tokens, "step has more tokens than the workspace");

@@ -5,6 +5,11 @@
 
 use ropeway_executor::SamplingParams;
 
+/// Whether these parameters change any logit.
+pub(super) fn adjusts(params: &SamplingParams) -> bool {
+    !params.logit_bias.is_empty() || params.uses_history()
+}
+
 /// Adds each bias to its token's logit; tokens outside the vocabulary are ignored.
 pub(super) fn bias(logits: &mut [f32], biases: &[(u32, f32)]) {
     for (token, bias) in biases {

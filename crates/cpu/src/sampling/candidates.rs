@@ -5,15 +5,20 @@
 //! below the likeliest are not even collected unless the mass turns out to need them.
 
 use ropeway_executor::SamplingParams;
+use ropeway_kernels::Isa;
 
-use super::row::{Row, passing};
+use super::row::{Row, highest, passing};
 
-/// How far below the likeliest token (in natural logarithms of weight) candidates are collected at first. Tokens below
-/// weigh less than 2e-7 each, so that a usual top-p never needs them.
-const NEAR: f32 = 15.0;
+/// How far below the likeliest token (in natural logarithms of weight) candidates are collected for top-p, until their
+/// mass is enough. Weights there are 2 %, 0.03 % and 0.00001 % of the likeliest's: a confident model needs a handful of
+/// tokens, a usual one a few hundred, and hardly any row the whole vocabulary.
+const DEPTHS: [f32; 4] = [4.0, 8.0, 16.0, f32::INFINITY];
 
 /// Room for rounding when a threshold on weights is turned into one on exponents.
 const SLACK: f32 = 1e-3;
+
+/// Tokens that are passed over together when the highest of them is too low.
+const PIECE: usize = 64;
 
 /// First stretch of an ordered selection; most distributions complete a usual top-p within it.
 const FIRST_STRETCH: usize = 64;
@@ -68,15 +73,20 @@ impl Candidates {
     }
 
     /// The `count` largest logits with their tokens, best first.
-    pub(super) fn largest(&mut self, logits: &[f32], count: usize) -> impl Iterator<Item = (u32, f32)> {
-        self.collect_largest(logits, count, |_| 0.0);
+    pub(super) fn largest(
+        &mut self,
+        isa: Isa,
+        logits: &[f32],
+        count: usize,
+    ) -> impl Iterator<Item = (u32, f32)> {
+        self.collect_largest(isa, logits, count, |_| 0.0);
         self.list.iter().map(|candidate| (candidate.id, candidate.rank))
     }
 
     fn collect(&mut self, row: &Row<'_>, params: &SamplingParams) {
         let top_k = params.top_k as usize;
         if (1..row.logits.len()).contains(&top_k) {
-            self.collect_largest(row.logits, top_k, |logit| row.weight(logit));
+            self.collect_largest(row.isa, row.logits, top_k, |logit| row.weight(logit));
             self.total = self.mass();
         } else if params.typical_p < 1.0 {
             self.collect_above(row, f32::NEG_INFINITY);
@@ -87,9 +97,11 @@ impl Candidates {
             self.total = if params.top_p < 1.0 { row.mass() } else { 0.0 };
         } else {
             self.total = row.mass();
-            self.collect_above(row, -NEAR);
-            if self.mass() < f64::from(params.top_p) * self.total {
-                self.collect_above(row, f32::NEG_INFINITY);
+            for depth in DEPTHS {
+                self.collect_above(row, -depth);
+                if self.mass() >= f64::from(params.top_p) * self.total {
+                    break;
+                }
             }
         }
     }
@@ -97,28 +109,41 @@ impl Candidates {
     /// Tokens whose exponent is above `floor`, by id.
     fn collect_above(&mut self, row: &Row<'_>, floor: f32) {
         self.list.clear();
-        let above = row.logits.iter().enumerate().filter(|(_, logit)| row.exponent(**logit) > floor);
-        let candidate = |(id, logit): (usize, &f32)| Candidate {
-            id: id as u32,
-            weight: row.weight(*logit),
-            rank: *logit,
-        };
-        self.list.extend(above.map(candidate));
+        for (index, piece) in row.logits.chunks(PIECE).enumerate() {
+            if row.exponent(highest(row.isa, piece)) <= floor {
+                continue;
+            }
+            for (within, &logit) in piece.iter().enumerate() {
+                if row.exponent(logit) > floor {
+                    let id = (index * PIECE + within) as u32;
+                    self.list.push(Candidate { id, weight: row.weight(logit), rank: logit });
+                }
+            }
+        }
     }
 
     /// The `count` largest logits above minus infinity, best first: one pass with a rising floor.
-    fn collect_largest(&mut self, logits: &[f32], count: usize, weight: impl Fn(f32) -> f32) {
+    fn collect_largest(&mut self, isa: Isa, logits: &[f32], count: usize, weight: impl Fn(f32) -> f32) {
         self.list.clear();
+        if count == 0 {
+            return;
+        }
         let mut floor = f32::NEG_INFINITY;
-        for (id, logit) in logits.iter().enumerate() {
-            if *logit <= floor || count == 0 {
+        for (index, piece) in logits.chunks(PIECE).enumerate() {
+            if highest(isa, piece) <= floor {
                 continue;
             }
-            self.list.push(Candidate { id: id as u32, weight: weight(*logit), rank: *logit });
-            if self.list.len() == 2 * count {
-                self.list.select_nth_unstable_by(count - 1, Candidate::order);
-                self.list.truncate(count);
-                floor = self.list[count - 1].rank;
+            for (within, &logit) in piece.iter().enumerate() {
+                if logit <= floor {
+                    continue;
+                }
+                let id = (index * PIECE + within) as u32;
+                self.list.push(Candidate { id, weight: weight(logit), rank: logit });
+                if self.list.len() == 2 * count {
+                    self.list.select_nth_unstable_by(count - 1, Candidate::order);
+                    self.list.truncate(count);
+                    floor = self.list[count - 1].rank;
+                }
             }
         }
         self.list.sort_unstable_by(Candidate::order);

@@ -19,24 +19,35 @@
 //! A result depends on this row, its parameters, its history and its position, never on the batch. It relies on the
 //! logits of masked tokens being minus infinity; a row with NaN or plus infinity is an error of that row only. Nothing
 //! here sorts a vocabulary, and nothing allocates once the scratch has grown, except a list of alternatives that was
-//! asked for.
+//! asked for. Loops over the vocabulary are compiled for the machine's instruction set and give the same bits on all.
+//!
+//! [`Samplers`] spreads the rows of a step over the compute workers, with a [`Sampler`] each.
 
 mod adjust;
 mod candidates;
 mod logprobs;
 mod random;
 mod row;
+mod step;
 #[cfg(test)]
 mod tests;
 
+pub use self::step::Samplers;
+
 use ropeway_executor::{RowError, RowResult, Sampled, SamplingParams};
+use ropeway_kernels::Isa;
 
-use self::{adjust::Counts, candidates::Candidates, row::Row};
+use self::{
+    adjust::Counts,
+    candidates::Candidates,
+    row::{Peak, Row},
+};
 
-/// Chooses tokens; holds the scratch that all rows of a step share.
-#[derive(Debug, Default)]
+/// Chooses tokens; holds the scratch that the rows it sees share.
+#[derive(Debug)]
 pub struct Sampler {
-    /// The logits as the model gave them, kept while log-probabilities are wanted.
+    isa: Isa,
+    /// The logits as the model gave them, kept where they are adjusted but log-probabilities are wanted.
     raw: Vec<f32>,
     counts: Counts,
     candidates: Candidates,
@@ -46,8 +57,14 @@ pub struct Sampler {
 
 impl Sampler {
     /// A sampler without scratch; the first rows grow it.
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(isa: Isa) -> Self {
+        Self {
+            isa,
+            raw: Vec::new(),
+            counts: Counts::default(),
+            candidates: Candidates::default(),
+            stretches: Vec::new(),
+        }
     }
 
     /// Chooses the token at `position` of a sequence whose earlier tokens are `history`. Overwrites `logits`.
@@ -59,39 +76,53 @@ impl Sampler {
         history: &[u32],
         position: u64,
     ) -> RowResult {
-        row::largest(logits).filter(|most| most.is_finite()).ok_or(RowError::NotFinite)?;
+        let own = self.peak(logits)?;
+        if !adjust::adjusts(params) {
+            let token = self.choose(logits, own, params, position);
+            return Ok(self.sampled(logits, own, token, params.logprobs));
+        }
         if params.logprobs.is_some() {
             self.raw.clear();
             self.raw.extend_from_slice(logits);
         }
         adjust::bias(logits, &params.logit_bias);
         self.counts.penalise(logits, params, history);
-        let token = self.choose(logits, params, position)?;
-        match params.logprobs {
-            None => Ok(Sampled { token, ..Sampled::default() }),
-            Some(count) => Ok(logprobs::describe(&self.raw, token, count, &mut self.candidates)),
-        }
+        let peak = Peak::of(self.isa, logits).filter(|peak| peak.logit > f32::NEG_INFINITY);
+        let token = self.choose(logits, peak.ok_or(RowError::NothingAllowed)?, params, position);
+        let raw = std::mem::take(&mut self.raw);
+        let sampled = self.sampled(&raw, own, token, params.logprobs);
+        self.raw = raw;
+        Ok(sampled)
     }
 
     /// Reports what the model thought of `token`, and `count` alternatives.
     pub fn score(&mut self, logits: &[f32], token: u32, count: u32) -> RowResult {
-        row::largest(logits).filter(|most| most.is_finite()).ok_or(RowError::NotFinite)?;
-        Ok(logprobs::describe(logits, token, count, &mut self.candidates))
+        let peak = self.peak(logits)?;
+        Ok(self.sampled(logits, peak, token, Some(count)))
     }
 
-    fn choose(&mut self, logits: &[f32], params: &SamplingParams, position: u64) -> Result<u32, RowError> {
-        let most =
-            row::largest(logits).filter(|most| *most > f32::NEG_INFINITY).ok_or(RowError::NothingAllowed)?;
+    /// The peak of a row that the model gave.
+    fn peak(&self, logits: &[f32]) -> Result<Peak, RowError> {
+        Peak::of(self.isa, logits).filter(|peak| peak.logit.is_finite()).ok_or(RowError::NotFinite)
+    }
+
+    fn choose(&mut self, logits: &[f32], peak: Peak, params: &SamplingParams, position: u64) -> u32 {
         let greedy = params.temperature.is_nan() || params.temperature <= 0.0 || params.top_k == 1;
         if greedy {
-            return Ok(row::first(logits, most));
+            return peak.token(logits);
         }
-        let row = Row::new(logits, most, params.temperature);
+        let row = Row::new(self.isa, logits, peak, params.temperature);
         let share = random::uniform(params.seed, position);
         if candidates::filters(params, logits.len()) {
             self.candidates.filter(&row, params);
-            return Ok(self.candidates.draw(share));
+            return self.candidates.draw(share);
         }
-        Ok(row.draw(share, &mut self.stretches))
+        row.draw(share, &mut self.stretches)
+    }
+
+    /// A token with what was asked about it; `raw` are the model's own logits, and `peak` is theirs.
+    fn sampled(&mut self, raw: &[f32], peak: Peak, token: u32, logprobs: Option<u32>) -> Sampled {
+        let Some(count) = logprobs else { return Sampled { token, ..Sampled::default() } };
+        logprobs::describe(&Row::new(self.isa, raw, peak, 1.0), token, count, &mut self.candidates)
     }
 }

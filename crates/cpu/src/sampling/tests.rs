@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use ropeway_executor::{RowError, Sampled, SamplingParams, Seed};
+use ropeway_kernels::Isa;
 
 use super::{
     Sampler,
     candidates::{self, Candidates},
-    row::{self, Row},
+    row::{Peak, Row},
 };
 
 /// Cuts closer than this to a boundary may fall either way in f32.
@@ -91,9 +92,9 @@ fn filtered(logits: &[f32], params: &SamplingParams) -> Vec<u32> {
     if !candidates::filters(params, logits.len()) {
         return (0..logits.len() as u32).filter(|token| logits[*token as usize].is_finite()).collect();
     }
-    let most = row::largest(logits).unwrap();
-    let mut candidates = Candidates::default();
-    candidates.filter(&Row::new(logits, most, params.temperature), params);
+    let (isa, mut candidates) = (Isa::best(), Candidates::default());
+    let peak = Peak::of(isa, logits).unwrap();
+    candidates.filter(&Row::new(isa, logits, peak, params.temperature), params);
     candidates.ids()
 }
 
@@ -103,7 +104,7 @@ fn sample(
     history: &[u32],
     position: u64,
 ) -> Result<Sampled, RowError> {
-    Sampler::new().sample(&mut logits.to_vec(), params, history, position)
+    Sampler::new(Isa::best()).sample(&mut logits.to_vec(), params, history, position)
 }
 
 fn chosen(logits: &[f32], params: &SamplingParams) -> u32 {
@@ -172,7 +173,7 @@ proptest! {
         let params = SamplingParams { repetition_penalty, presence_penalty, frequency_penalty,
             penalty_window: window, logit_bias: bias, ..SamplingParams::greedy() };
         let mut ours = row.clone();
-        Sampler::new().sample(&mut ours, &params, &history, 0).unwrap();
+        Sampler::new(Isa::best()).sample(&mut ours, &params, &history, 0).unwrap();
         prop_assert_eq!(ours, adjusted(row, &params, &history));
     }
 
@@ -282,7 +283,7 @@ fn a_row_that_is_not_finite_is_an_error_of_that_row() {
             let mut row = vec![0.5; 34];
             row[place] = bad;
             assert_eq!(sample(&row, &SamplingParams::greedy(), &[], 0), Err(RowError::NotFinite));
-            assert_eq!(Sampler::new().score(&row, 0, 3), Err(RowError::NotFinite));
+            assert_eq!(Sampler::new(Isa::best()).score(&row, 0, 3), Err(RowError::NotFinite));
         }
     }
     let masked = [f32::NEG_INFINITY; 20];
@@ -306,7 +307,7 @@ fn a_long_flat_tail_counts_towards_the_mass() {
 
 /// Shares of each token over many positions.
 fn frequencies(row: &[f32], params: &SamplingParams, draws: u64) -> Vec<f64> {
-    let mut sampler = Sampler::new();
+    let mut sampler = Sampler::new(Isa::best());
     let mut counts = vec![0u32; row.len()];
     for position in 0..draws {
         let sampled = sampler.sample(&mut row.to_vec(), params, &[], position).unwrap();
@@ -352,7 +353,7 @@ fn a_draw_from_the_whole_vocabulary_reaches_all_of_it() {
 fn the_same_seed_and_position_give_the_same_token_whatever_was_sampled_before() {
     let row: Vec<f32> = (0..3000).map(|token| ((token * 7919) % 997) as f32 / 100.0).collect();
     let other = vec![1.0; 5000];
-    let mut busy = Sampler::new();
+    let mut busy = Sampler::new(Isa::best());
     for (index, top_p) in [1.0, 0.9].into_iter().enumerate() {
         let params =
             SamplingParams { seed: Seed(42), top_p, repetition_penalty: 1.1, ..SamplingParams::default() };
@@ -392,7 +393,7 @@ fn log_probabilities_are_those_of_the_raw_logits() {
     let top: Vec<u32> = sampled.top.iter().map(|(token, _)| *token).collect();
     assert_eq!(top, [3, 0]);
     assert!((sampled.top[0].1 - (3.0 - normaliser)).abs() < 1e-6, "{:?}", sampled.top);
-    let scored = Sampler::new().score(&row, 2, 0).unwrap();
+    let scored = Sampler::new(Isa::best()).score(&row, 2, 0).unwrap();
     assert_eq!((scored.token, scored.logprob.to_bits(), scored.top.len()), (2, sampled.logprob.to_bits(), 0));
 }
 
@@ -415,7 +416,7 @@ fn scratch_does_not_grow_once_warm() {
         logprobs: Some(5),
         ..SamplingParams::default()
     };
-    let mut sampler = Sampler::new();
+    let mut sampler = Sampler::new(Isa::best());
     let mut step = |params: &SamplingParams, position| {
         sampler.sample(&mut row.clone(), params, &[3; 50], position).unwrap();
         let (raw, stretches) = (sampler.raw.capacity(), sampler.stretches.capacity());
