@@ -1,26 +1,14 @@
-//! The default chat model, where it is at hand: `$ROPEWAY_TEST_MODEL_DIR`, or the cache `ropeway pull` fills.
+//! The default chat model, where it is at hand.
 
-use std::path::PathBuf;
+#[path = "../../../tests/default_models.rs"]
+mod default_models;
 
 use ropeway_model::{DecoderSpec, Part, Role, TensorNames, spec::RopeLayout};
 use ropeway_weights::Checkpoint;
 
-const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-
-fn model_file() -> Option<PathBuf> {
-    let folder = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
-    let given = folder("ROPEWAY_TEST_MODEL_DIR").map(|given| given.join(FILE));
-    let home = folder("ROPEWAY_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache/ropeway")));
-    let cached = home.map(|home| home.join("models/smollm2-135m").join(FILE));
-    given.into_iter().chain(cached).find(|path| path.is_file())
-}
-
 #[test]
 fn smollm2_135m_describes_itself_and_has_every_tensor_its_spec_calls_for() {
-    let Some(file) = model_file() else {
-        eprintln!("skipped: no {FILE}; set ROPEWAY_TEST_MODEL_DIR or run `ropeway pull smollm2:135m`");
-        return;
-    };
+    let Some(file) = default_models::smollm2() else { return };
     let checkpoint = Checkpoint::open(&file).expect("the default model opens");
     let spec = DecoderSpec::from_checkpoint(&checkpoint).expect("a supported family");
     assert_eq!((spec.family, spec.vocab, spec.hidden, spec.layers.len()), ("llama", 49152, 576, 30));

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{golden, ids, minilm, smollm2};
+use common::default_models::minilm;
+use common::{golden, ids, smollm2};
 use proptest::prelude::*;
 use ropeway_text::{Special, SpecialTokens, Tokenizer};
 use std::sync::OnceLock;

@@ -1,41 +1,17 @@
 //! Where the tests find the default model and the recorded reference outputs.
 #![allow(dead_code)] // every test file uses its own part
 
+#[path = "../../../../tests/default_models.rs"]
+pub mod default_models;
 pub mod gguf;
 
 use ropeway_weights::Checkpoint;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+use std::path::Path;
 
 /// The default chat model, or `None` with a printed reason.
 pub fn smollm2() -> Option<Checkpoint> {
-    let path = find(FILE, "smollm2-135m", "smollm2:135m")?;
-    Some(Checkpoint::open(&path).expect("the default model opens"))
-}
-
-/// The folder of the default embedding model, or `None` with a printed reason.
-pub fn minilm() -> Option<PathBuf> {
-    find("all-minilm-l6-v2/tokenizer.json", "", "all-minilm:l6-v2")
-        .map(|path| path.parent().unwrap().to_owned())
-}
-
-/// A file of the folder that `ROPEWAY_TEST_MODEL_DIR` names, or of a model in the cache.
-fn find(file: &str, model: &str, name: &str) -> Option<PathBuf> {
-    let given = std::env::var_os("ROPEWAY_TEST_MODEL_DIR").map(|folder| Path::new(&folder).join(file));
-    let cached = home().map(|home| home.join("models").join(model).join(file));
-    let candidates: Vec<PathBuf> = [given, cached].into_iter().flatten().collect();
-    let found = candidates.iter().find(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("skipped: none of {candidates:?}; run `ropeway pull {name}` or set ROPEWAY_TEST_MODEL_DIR");
-    }
-    found.cloned()
-}
-
-fn home() -> Option<PathBuf> {
-    let given = std::env::var_os("ROPEWAY_HOME").map(PathBuf::from);
-    given.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache/ropeway")))
+    Some(Checkpoint::open(&default_models::smollm2()?).expect("the default model opens"))
 }
 
 /// A file of the repository's `tests/golden`.

@@ -1,26 +1,14 @@
-//! The default chat model, where it is at hand: `$ROPEWAY_TEST_MODEL_DIR`, or the cache `ropeway pull` fills.
+//! The default chat model, where it is at hand.
+
+#[path = "../../../../tests/default_models.rs"]
+mod default_models;
 
 use crate::{open, values};
 use ropeway_weights::{Checkpoint, Config, Form};
-use std::path::PathBuf;
-
-const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-
-fn model_file() -> Option<PathBuf> {
-    let given = std::env::var_os("ROPEWAY_TEST_MODEL_DIR").map(|folder| PathBuf::from(folder).join(FILE));
-    let home = std::env::var_os("ROPEWAY_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/ropeway")));
-    let cached = home.map(|home| home.join("models/smollm2-135m").join(FILE));
-    given.into_iter().chain(cached).find(|path| path.is_file())
-}
 
 fn with_model(check: impl FnOnce(&Checkpoint)) {
-    match model_file() {
-        Some(path) => check(&open(&path)),
-        None => {
-            eprintln!("skipped: no {FILE}; set ROPEWAY_TEST_MODEL_DIR or run `ropeway pull smollm2:135m`");
-        }
+    if let Some(path) = default_models::smollm2() {
+        check(&open(&path));
     }
 }
 
