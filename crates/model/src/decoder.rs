@@ -7,7 +7,6 @@
 use ropeway_kernels::Compute;
 use ropeway_kernels::activations::{Activations, Needs, Width};
 use ropeway_kernels::attention::{Attention, AttentionParams, Span, attend};
-use ropeway_kernels::elementwise::{Activation, Norm};
 use ropeway_kernels::matmul::{Epilogue, Output, Product, matmul};
 use ropeway_kernels::packed::Matrix;
 use ropeway_kernels::prepare::{NormBy, Prepare, Rows, prepare};
@@ -17,7 +16,7 @@ use ropeway_weights::Tensor;
 use crate::RopeTable;
 use crate::experts;
 use crate::kv::KvCache;
-use crate::spec::{self, DecoderSpec, ExpertsSpec, RopeIndex, RopeLayout};
+use crate::spec::{DecoderSpec, ExpertsSpec, RopeIndex, RopeLayout};
 use crate::workspace::{Residual, Workspace};
 
 /// A loaded model.
@@ -130,18 +129,6 @@ impl Decoder {
         self.layers.iter().map(layer).sum::<usize>() + linear(&self.head)
     }
 
-    pub(crate) fn norm(&self) -> Norm {
-        Norm { eps: self.spec.norm.eps, offset: self.spec.norm.offset }
-    }
-
-    pub(crate) fn activation(&self) -> Activation {
-        match self.spec.activation {
-            spec::Activation::Silu => Activation::Silu,
-            spec::Activation::GeluTanh => Activation::GeluTanh,
-            spec::Activation::Gelu => Activation::Gelu,
-        }
-    }
-
     #[allow(clippy::float_cmp, reason = "exactly 1 means the model does not scale")]
     fn embed(&self, compute: &mut Compute, step: &Step<'_>, work: &mut Workspace) {
         let (hidden, scale) = (self.spec.hidden, self.spec.embedding_scale);
@@ -195,7 +182,7 @@ impl Decoder {
             norms: layer.head_norms.as_ref().map(|weights| HeadNorms {
                 query: &weights.query,
                 key: &weights.key,
-                norm: self.norm(),
+                norm: self.spec.norm,
             }),
             rotation: spec.layers[index].rope.map(|rope| self.rotation(rope, &work.angles[rope.0].rows)),
             slots: step.slots,
@@ -244,20 +231,10 @@ impl Decoder {
 
     fn dense(&self, compute: &mut Compute, rows: usize, layer: &Layer, mlp: &GatedMlp, work: &mut Workspace) {
         self.normed(compute, rows, &layer.mlp_norm, mlp.gate_up.width, work);
-        let stride = mlp.gate_up.matrix.rows() / 2;
-        let product = mlp.gate_up.product(&work.normed, rows, Epilogue::Gate(self.activation()));
-        matmul(compute, &product, Output { data: &mut work.gated, stride, column: 0 });
-        let what = Prepare {
-            source: &work.gated,
-            stride,
-            cols: mlp.intermediate,
-            rows: Rows::First(rows),
-            norm: None,
-            width: mlp.down.width,
-        };
-        prepare(compute, &what, &mut work.gated_ready);
+        let product = mlp.gate_up.product(&work.normed, rows, Epilogue::Gate(self.spec.activation));
+        let between = Between { values: &mut work.gated, ready: &mut work.gated_ready };
+        let product = mlp.down_after(compute, &product, between);
         let residual = Residual { hidden: &mut work.hidden, branch: &mut work.branch };
-        let product = mlp.down.product(&work.gated_ready, rows, Epilogue::Store);
         self.add_to_hidden(compute, &product, layer.post_mlp_norm.as_deref(), residual);
     }
 
@@ -275,7 +252,7 @@ impl Decoder {
             stride: self.spec.hidden,
             cols: self.spec.hidden,
             rows: Rows::First(rows),
-            norm: Some(NormBy { weight, norm: self.norm() }),
+            norm: Some(NormBy { weight, norm: self.spec.norm }),
             width,
         };
         prepare(compute, &what, &mut work.normed);
@@ -295,7 +272,7 @@ impl Decoder {
             return matmul(compute, &product, Output { data: residual.hidden, stride: hidden, column: 0 });
         };
         matmul(compute, product, Output { data: residual.branch, stride: hidden, column: 0 });
-        residual.add_normed(compute, product.rows, hidden, NormBy { weight, norm: self.norm() });
+        residual.add_normed(compute, product.rows, hidden, NormBy { weight, norm: self.spec.norm });
     }
 
     fn logits(&self, compute: &mut Compute, step: &Step<'_>, work: &mut Workspace) {
@@ -304,7 +281,7 @@ impl Decoder {
             stride: self.spec.hidden,
             cols: self.spec.hidden,
             rows: Rows::Picked(step.logit_rows),
-            norm: Some(NormBy { weight: &self.final_norm, norm: self.norm() }),
+            norm: Some(NormBy { weight: &self.final_norm, norm: self.spec.norm }),
             width: self.head.width,
         };
         prepare(compute, &what, &mut work.normed);
@@ -319,6 +296,37 @@ impl Decoder {
                 }
             });
         }
+    }
+}
+
+/// What lies between the matrices of a gated MLP.
+pub(crate) struct Between<'a> {
+    /// `[row][intermediate, padded to 16]`.
+    pub values: &'a mut [f32],
+    pub ready: &'a mut Activations,
+}
+
+impl GatedMlp {
+    /// Computes the gated product of `gate_up`, and gives the product of `down` that is to follow.
+    pub(crate) fn down_after<'a>(
+        &'a self,
+        compute: &mut Compute,
+        gate_up: &Product<'_>,
+        between: Between<'a>,
+    ) -> Product<'a> {
+        let Between { values, ready } = between;
+        let stride = self.gate_up.matrix.rows() / 2;
+        matmul(compute, gate_up, Output { data: values, stride, column: 0 });
+        let what = Prepare {
+            source: values,
+            stride,
+            cols: self.intermediate,
+            rows: Rows::First(gate_up.rows),
+            norm: None,
+            width: self.down.width,
+        };
+        prepare(compute, &what, ready);
+        self.down.product(ready, gate_up.rows, Epilogue::Store)
     }
 }
 

@@ -10,7 +10,7 @@ use ropeway_kernels::matmul::{Epilogue, Output, matmul};
 use ropeway_kernels::memory::Buffer;
 use ropeway_kernels::prepare::{NormBy, Prepare, Rows, prepare};
 
-use crate::decoder::{Decoder, Experts, Layer, Mlp};
+use crate::decoder::{Between, Decoder, Experts, Layer, Mlp};
 use crate::spec::ExpertsSpec;
 use crate::workspace::Workspace;
 
@@ -136,23 +136,13 @@ fn run_one(
         stride: hidden,
         cols: hidden,
         rows: Rows::Picked(&chosen.rows),
-        norm: Some(NormBy { weight: &layer.mlp_norm, norm: decoder.norm() }),
+        norm: Some(NormBy { weight: &layer.mlp_norm, norm: decoder.spec.norm }),
         width: mlp.gate_up.width,
     };
     prepare(compute, &what, &mut scratch.gathered);
-    let stride = mlp.gate_up.matrix.rows() / 2;
-    let product = mlp.gate_up.product(&scratch.gathered, rows, Epilogue::Gate(decoder.activation()));
-    matmul(compute, &product, Output { data: &mut work.gated, stride, column: 0 });
-    let what = Prepare {
-        source: &work.gated,
-        stride,
-        cols: mlp.intermediate,
-        rows: Rows::First(rows),
-        norm: None,
-        width: mlp.down.width,
-    };
-    prepare(compute, &what, &mut work.gated_ready);
-    let product = mlp.down.product(&work.gated_ready, rows, Epilogue::Store);
+    let product = mlp.gate_up.product(&scratch.gathered, rows, Epilogue::Gate(decoder.spec.activation));
+    let between = Between { values: &mut work.gated, ready: &mut work.gated_ready };
+    let product = mlp.down_after(compute, &product, between);
     matmul(compute, &product, Output { data: &mut scratch.results, stride: hidden, column: 0 });
     let results = scratch.results.chunks_exact(hidden);
     for ((&row, &weight), result) in chosen.rows.iter().zip(&chosen.weights).zip(results) {
@@ -169,7 +159,7 @@ fn add_sum(decoder: &Decoder, rows: usize, layer: &Layer, work: &mut Workspace) 
     for row in 0..rows {
         let sum = &mut scratch.sum[row * hidden..(row + 1) * hidden];
         if let Some(weight) = &layer.post_mlp_norm {
-            rms_norm_in_place(sum, weight, decoder.norm());
+            rms_norm_in_place(sum, weight, decoder.spec.norm);
         }
         for (hidden, value) in work.hidden[row * hidden..].iter_mut().zip(sum.iter()) {
             *hidden += value;

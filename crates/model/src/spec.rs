@@ -1,7 +1,8 @@
 //! What a decoder is, as plain data: everything the one forward pass needs to know about a model.
 //!
 //! A [`DecoderSpec`] is made from a checkpoint by [`families`](crate::families), which checks every number, and is then
-//! read by the loader, the KV cache and the forward pass. It relies on nothing and holds no weights.
+//! read by the loader, the KV cache and the forward pass. It relies on the kernels' names for what they compute, and holds
+//! no weights.
 //!
 //! It must never say *which* family a model is to anything but a human: the forward pass branches on what a layer has,
 //! not on who made it. A family that needs something new adds a field here.
@@ -15,6 +16,8 @@
 //!     x = x + (post_norms ? norm(h) : h)
 //! logits = softcap(head(norm(x)))
 //! ```
+
+pub use ropeway_kernels::elementwise::{Activation, Norm};
 
 /// Everything the decoder forward pass needs to know about a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +41,7 @@ pub struct DecoderSpec {
     /// The window to serve: `max_context` until [`with_context`](DecoderSpec::with_context) says otherwise.
     pub context: usize,
     /// How every RMS norm of the model is computed.
-    pub norm: NormSpec,
+    pub norm: Norm,
     /// The non-linearity between gate and up.
     pub activation: Activation,
     /// What embedding rows are multiplied by; 1 where a family does not scale.
@@ -55,26 +58,6 @@ pub struct DecoderSpec {
     pub post_norms: bool,
     /// The rotary embeddings that layers refer to by [`RopeIndex`].
     pub ropes: Vec<RopeSpec>,
-}
-
-/// `y = x / sqrt(mean(x^2) + eps) * (offset + weight)`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NormSpec {
-    /// Added to the mean square.
-    pub eps: f32,
-    /// Added to the stored weight: 1 where a file stores the weight's distance from one, else 0.
-    pub offset: f32,
-}
-
-/// The non-linearity of a gated MLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x * sigmoid(x)`.
-    Silu,
-    /// GELU by its tanh approximation.
-    GeluTanh,
-    /// GELU by the error function.
-    Gelu,
 }
 
 /// What the attention of every layer has in common.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     SpecError,
-    spec::{Activation, AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, NormSpec, RopeIndex},
+    spec::{Activation, AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, Norm, RopeIndex},
 };
 
 /// Reads what every decoder has.
@@ -32,7 +32,7 @@ pub(super) fn spec(fields: &Fields<'_>) -> Result<DecoderSpec, SpecError> {
         layers: layers(fields)?,
         max_context,
         context: max_context,
-        norm: NormSpec { eps, offset: 0.0 },
+        norm: Norm { eps, offset: 0.0 },
         activation: activation(fields, "hidden_act")?.unwrap_or(Activation::Silu),
         embedding_scale: 1.0,
         tied_embeddings: tied_embeddings(fields)?,
