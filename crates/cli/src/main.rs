@@ -12,6 +12,7 @@ mod generate;
 mod model_args;
 mod output;
 mod pulling;
+mod reading;
 
 use std::io::Write;
 use std::process::ExitCode;

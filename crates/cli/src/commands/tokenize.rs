@@ -1,7 +1,7 @@
 //! `ropeway tokenize`: how a model cuts a text into tokens.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -13,9 +13,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::Output;
-
-/// The longest text read: more than any model's window, little enough for any machine.
-const LONGEST_TEXT: u64 = 64 << 20;
+use crate::reading;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,11 +61,11 @@ impl Tokenize {
     fn text(&self) -> Result<String, Failure> {
         match &self.file {
             Some(path) => {
-                let file =
-                    File::open(path).map_err(|error| unreadable(&path.display().to_string(), &error))?;
-                read(file, &path.display().to_string())
+                let name = path.display().to_string();
+                let file = File::open(path).map_err(|error| reading::unreadable(&name, &error))?;
+                reading::text(file, &name)
             }
-            None if self.text.is_empty() => read(io::stdin(), "standard input"),
+            None if self.text.is_empty() => reading::text(io::stdin(), "standard input"),
             None => Ok(self.text.join(" ")),
         }
     }
@@ -83,19 +81,4 @@ fn print(output: &mut Output, ids: &[u32], pieces: &[String]) -> io::Result<()> 
         writeln!(output, "{id:>8}  {piece:?}")?;
     }
     writeln!(output, "{} token{}", ids.len(), if ids.len() == 1 { "" } else { "s" })
-}
-
-fn read(from: impl Read, name: &str) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    from.take(LONGEST_TEXT + 1).read_to_end(&mut bytes).map_err(|error| unreadable(name, &error))?;
-    if bytes.len() as u64 > LONGEST_TEXT {
-        return Err(Failure::new(format!("{name} is longer than 64 MiB"), "cut it into parts"));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        Failure::new(format!("{name} is not UTF-8 text: {error}"), "convert it to UTF-8 first")
-    })
-}
-
-fn unreadable(name: &str, error: &io::Error) -> Failure {
-    Failure::new(format!("could not read {name}: {error}"), "check the spelling and the permissions")
 }

@@ -19,7 +19,7 @@ mod interrupt;
 mod report;
 mod sampling;
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use clap::Args;
@@ -30,12 +30,10 @@ use ropeway_model::StepLimits;
 use crate::failure::Failure;
 use crate::model_args::{ModelArgs, Room};
 use crate::output::Output;
+use crate::reading;
 use assistant::Assistant;
 use conversation::Conversation;
 use sampling::SamplingArgs;
-
-/// The longest prompt read from standard input: more text than any model's window holds.
-const LONGEST_PROMPT: u64 = 16 << 20;
 
 /// One conversation: a step never samples more than one token.
 const ROOM: Room = Room { kv_tokens: None, step: StepLimits { tokens: DEFAULT_STEP_TOKENS, rows: 1 } };
@@ -120,7 +118,7 @@ impl Run {
     fn source(&self) -> Result<Source, Failure> {
         let text = match (self.prompt.is_empty(), io::stdin().is_terminal()) {
             (false, _) => self.prompt.join(" "),
-            (true, false) => read_prompt(io::stdin())?,
+            (true, false) => reading::text(io::stdin(), "standard input")?,
             (true, true) if self.raw => {
                 return Err(Failure::new(
                     "--raw has no text to continue",
@@ -137,19 +135,4 @@ impl Run {
         }
         Ok(Source::Given(text))
     }
-}
-
-fn read_prompt(from: impl Read) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    from.take(LONGEST_PROMPT + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST_PROMPT {
-        let limit = LONGEST_PROMPT >> 20;
-        return Err(Failure::new(
-            format!("standard input is longer than {limit} MiB"),
-            "give a shorter prompt",
-        ));
-    }
-    let not_text = "standard input is not UTF-8 text";
-    String::from_utf8(bytes)
-        .map_err(|error| Failure::new(format!("{not_text}: {error}"), "convert it to UTF-8 first"))
 }
