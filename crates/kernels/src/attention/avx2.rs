@@ -21,7 +21,7 @@
 
 use std::arch::x86_64::*;
 
-use super::flash::{self, Element, Loops, Merge, Running, Scores, Soften, TOP_WEIGHT, Tile, Weights};
+use super::flash::{self, Element, Group, Loops, Merge, Scores, TOP_WEIGHT, Tile, TileScales, Weights};
 use super::{Item, KEYS, ROWS};
 use crate::kv::{BLOCK, KvFormat};
 
@@ -67,13 +67,18 @@ impl Loops for Avx2 {
 
     #[inline(always)]
     unsafe fn soften(
-        step: &Soften<'_>,
-        scores: &[i32; KEYS],
-        state: &mut Running,
-        out: &mut [i16; KEYS],
-    ) -> Merge {
-        // SAFETY: fixed-size arrays; instruction set by the trait's contract.
-        unsafe { soften(step, scores, state, out) }
+        tile: &TileScales,
+        scores: &Scores,
+        rows: usize,
+        group: &mut Group,
+        out: &mut Weights,
+    ) -> [Merge; ROWS] {
+        let mut merge = [Merge::default(); ROWS];
+        for row in 0..rows {
+            // SAFETY: fixed-size arrays; instruction set by the trait's contract.
+            merge[row] = unsafe { soften(tile, &scores[row], (group, row), &mut out[row]) };
+        }
+        merge
     }
 
     #[inline(always)]
@@ -158,39 +163,41 @@ unsafe fn scores<E: Element, const R: usize>(q: *const i16, pairs: usize, keys: 
 
 #[inline(always)]
 unsafe fn soften(
-    step: &Soften<'_>,
+    tile: &TileScales,
     scores: &[i32; KEYS],
-    state: &mut Running,
+    (group, row): (&mut Group, usize),
     out: &mut [i16; KEYS],
 ) -> Merge {
+    let (seen, old) = (group.seen(row, tile), group.max[row]);
     // SAFETY: all arrays have 64 entries.
     unsafe {
-        let mut s = score_vectors(step, scores);
-        if step.from > 0 || step.to < KEYS {
-            mask_unseen(&mut s, step.from, step.to);
+        let mut s = score_vectors(tile, group.scale[row], scores);
+        if seen != (0..KEYS) {
+            mask_unseen(&mut s, seen.start, seen.end);
         }
-        let most = top_lane(&s).max(state.max);
-        let keep = crate::elementwise::exp2(state.max - most);
+        let most = top_lane(&s).max(old);
+        let keep = crate::elementwise::exp2(old - most);
         for s in &mut s {
             *s = exp2(_mm256_sub_ps(*s, _mm256_set1_ps(most)));
         }
-        *state = Running { max: most, sum: state.sum * keep + total(&s) };
-        Merge { keep, scale: round_weights(s, step.value_scales, out) }
+        group.max[row] = most;
+        group.sum[row] = group.sum[row] * keep + total(&s);
+        Merge { keep, scale: round_weights(s, &tile.values, out) }
     }
 }
 
 #[inline(always)]
-unsafe fn score_vectors(step: &Soften<'_>, scores: &[i32; KEYS]) -> [__m256; VECTORS] {
+unsafe fn score_vectors(tile: &TileScales, scale: f32, scores: &[i32; KEYS]) -> [__m256; VECTORS] {
     // SAFETY: all arrays have 64 entries.
     unsafe {
-        let scale = _mm256_set1_ps(step.scale);
+        let scale = _mm256_set1_ps(scale);
         let mut s = [_mm256_setzero_ps(); VECTORS];
         for (v, s) in s.iter_mut().enumerate() {
             let raw = _mm256_cvtepi32_ps(_mm256_loadu_si256(scores.as_ptr().add(v * LANES).cast()));
-            let key_scale = _mm256_loadu_ps(step.key_scales.as_ptr().add(v * LANES));
+            let key_scale = _mm256_loadu_ps(tile.keys.as_ptr().add(v * LANES));
             *s = _mm256_mul_ps(raw, _mm256_mul_ps(scale, key_scale));
         }
-        let Some(cap) = step.softcap else { return s };
+        let Some(cap) = tile.softcap else { return s };
         for s in &mut s {
             let mut lanes = [0f32; LANES];
             _mm256_storeu_ps(lanes.as_mut_ptr(), *s);

@@ -4,13 +4,13 @@
 //! scores: 6 rows x 64 keys = 6 x 4 registers of sums; per dim pair 4 loads of keys, 6 broadcasts, 24 products
 //! weigh:  6 rows x 64 dims = 6 x 4 registers of sums; per key pair 4 loads of values, 6 broadcasts, 24 products
 //! ```
-//! Per row and tile of 64 keys at 64 dims: 256 products of 64 operations, about 110 instructions of softmax.
+//! Per row and tile of 64 keys at 64 dims: 256 products of 64 operations, about 90 instructions of softmax.
 
 #![allow(unsafe_code, reason = "vector intrinsics over raw KV regions")]
 
 use std::arch::x86_64::*;
 
-use super::flash::{self, Element, Loops, Merge, Running, Scores, Soften, TOP_WEIGHT, Tile, Weights};
+use super::flash::{self, Element, Group, Loops, Merge, Scores, TOP_WEIGHT, Tile, TileScales, Weights};
 use super::{Item, KEYS, ROWS};
 use crate::kv::{BLOCK, KvFormat};
 
@@ -63,13 +63,21 @@ impl Loops for Avx512 {
 
     #[inline(always)]
     unsafe fn soften(
-        step: &Soften<'_>,
-        scores: &[i32; KEYS],
-        state: &mut Running,
-        out: &mut [i16; KEYS],
-    ) -> Merge {
-        // SAFETY: fixed-size arrays; instruction set by the trait's contract.
-        unsafe { soften(step, scores, state, out) }
+        tile: &TileScales,
+        scores: &Scores,
+        rows: usize,
+        group: &mut Group,
+        out: &mut Weights,
+    ) -> [Merge; ROWS] {
+        // SAFETY: rows are 1..=6; fixed-size arrays; instruction set by the trait's contract.
+        unsafe {
+            match rows {
+                1 => soften::<1>(tile, scores, group, out),
+                2 => soften::<2>(tile, scores, group, out),
+                3 => soften::<3>(tile, scores, group, out),
+                _ => soften::<6>(tile, scores, group, out),
+            }
+        }
     }
 
     #[inline(always)]
@@ -121,60 +129,181 @@ unsafe fn scores<E: Element, const R: usize>(q: *const i16, pairs: usize, keys: 
     }
 }
 
-#[inline(always)]
-unsafe fn soften(
-    step: &Soften<'_>,
-    scores: &[i32; KEYS],
-    state: &mut Running,
-    out: &mut [i16; KEYS],
-) -> Merge {
-    // SAFETY: all arrays have 64 entries.
+/// `R` rows at once: what one row would wait for (its maximum, its sum, a division) is computed for all together.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c,fma")]
+unsafe fn soften<const R: usize>(
+    tile: &TileScales,
+    scores: &Scores,
+    group: &mut Group,
+    out: &mut Weights,
+) -> [Merge; ROWS] {
+    // SAFETY: all arrays have 64 entries per row and the group has six rows.
     unsafe {
-        let mut s = score_vectors(step, scores);
-        if step.from > 0 || step.to < KEYS {
-            let seen = seen_keys(step.from, step.to);
-            for (v, s) in s.iter_mut().enumerate() {
-                let seen = (seen >> (16 * v)) as u16;
-                *s = _mm512_mask_mov_ps(_mm512_set1_ps(f32::NEG_INFINITY), seen, *s);
+        let mut s = [[_mm512_setzero_ps(); VECTORS]; R];
+        let mut seen = [u64::MAX; R];
+        let mut tops = [_mm512_setzero_ps(); SLOTS];
+        for row in 0..R {
+            let keys = group.seen(row, tile);
+            seen[row] = seen_keys(keys.start, keys.end);
+            s[row] = score_vectors(tile, group.scale[row], &scores[row]);
+            tops[row] = _mm512_mul_ps(top_seen(&s[row], seen[row]), unit(tile, group.scale[row]));
+        }
+        let old = load_rows(&group.max);
+        // The second operand wins where one is NaN.
+        let most = _mm256_max_ps(across::<Max>(&tops), old);
+        let keep = keep(old, most);
+        store_rows(&mut group.max, most);
+
+        let mut sums = [_mm512_setzero_ps(); SLOTS];
+        for row in 0..R {
+            let (unit, most) = (unit(tile, group.scale[row]), _mm512_set1_ps(group.max[row]));
+            let mut p = [_mm512_setzero_ps(); VECTORS];
+            for v in 0..VECTORS {
+                p[v] = exp2(_mm512_fmsub_ps(s[row][v], unit, most));
+                s[row][v] = _mm512_mul_ps(p[v], _mm512_loadu_ps(tile.values.as_ptr().add(v * 16)));
             }
+            if seen[row] != u64::MAX {
+                // Whatever lies in an unwritten slot.
+                keep_seen(&mut p, seen[row]);
+                keep_seen(&mut s[row], seen[row]);
+            }
+            sums[row] = _mm512_add_ps(_mm512_add_ps(p[0], p[1]), _mm512_add_ps(p[2], p[3]));
+            tops[row] =
+                _mm512_max_ps(_mm512_max_ps(s[row][0], s[row][1]), _mm512_max_ps(s[row][2], s[row][3]));
         }
-        let top = _mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3]));
-        let most = _mm512_reduce_max_ps(top).max(state.max);
-        // Most tiles leave the maximum where it was.
-        let keep = if most > state.max { crate::elementwise::exp2(state.max - most) } else { 1.0 };
-        let most_all = _mm512_set1_ps(most);
-        // Plain loops, not closures: a closure is compiled without this file's instruction sets.
-        let mut p = s;
-        for p in &mut p {
-            *p = exp2(_mm512_sub_ps(*p, most_all));
-        }
-        let total = _mm512_add_ps(_mm512_add_ps(p[0], p[1]), _mm512_add_ps(p[2], p[3]));
-        *state = Running { max: most, sum: state.sum * keep + _mm512_reduce_add_ps(total) };
-        Merge { keep, scale: round_weights(p, step.value_scales, out) }
+        let sum = _mm256_fmadd_ps(load_rows(&group.sum), keep, across::<Sum>(&sums));
+        store_rows(&mut group.sum, sum);
+        round_weights(&s, keep, across::<Max>(&tops), out)
     }
 }
 
+/// What takes a row's scores to units of log2.
 #[inline(always)]
-unsafe fn score_vectors(step: &Soften<'_>, scores: &[i32; KEYS]) -> [__m512; VECTORS] {
+unsafe fn unit(tile: &TileScales, scale: f32) -> __m512 {
+    // SAFETY: register arithmetic only.
+    unsafe { _mm512_set1_ps(if tile.softcap.is_some() { 1.0 } else { scale }) }
+}
+
+/// A row's scores in units of [`unit`].
+#[inline(always)]
+unsafe fn score_vectors(tile: &TileScales, scale: f32, scores: &[i32; KEYS]) -> [__m512; VECTORS] {
     // SAFETY: all arrays have 64 entries.
     unsafe {
-        let scale = _mm512_set1_ps(step.scale);
         let mut s = [_mm512_setzero_ps(); VECTORS];
         for (v, s) in s.iter_mut().enumerate() {
             let raw = _mm512_cvtepi32_ps(_mm512_loadu_si512(scores.as_ptr().add(v * 16).cast()));
-            let key_scale = _mm512_loadu_ps(step.key_scales.as_ptr().add(v * 16));
-            *s = _mm512_mul_ps(raw, _mm512_mul_ps(scale, key_scale));
+            *s = _mm512_mul_ps(raw, _mm512_loadu_ps(tile.keys.as_ptr().add(v * 16)));
         }
-        let Some(cap) = step.softcap else { return s };
+        let Some(cap) = tile.softcap else { return s };
         for s in &mut s {
             let mut lanes = [0f32; 16];
             _mm512_storeu_ps(lanes.as_mut_ptr(), *s);
             for lane in &mut lanes {
-                *lane = cap.apply(*lane);
+                *lane = cap.apply(*lane * scale);
             }
             *s = _mm512_loadu_ps(lanes.as_ptr());
         }
         s
+    }
+}
+
+/// The largest of the seen scores, in each lane.
+#[inline(always)]
+unsafe fn top_seen(s: &[__m512; VECTORS], seen: u64) -> __m512 {
+    // SAFETY: register arithmetic only.
+    unsafe {
+        if seen == u64::MAX {
+            return _mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3]));
+        }
+        let mut top = _mm512_set1_ps(f32::MIN);
+        for (v, s) in s.iter().enumerate() {
+            top = _mm512_mask_max_ps(top, (seen >> (16 * v)) as u16, top, *s);
+        }
+        top
+    }
+}
+
+/// Zero for keys that are not seen.
+#[inline(always)]
+unsafe fn keep_seen(x: &mut [__m512; VECTORS], seen: u64) {
+    for (v, x) in x.iter_mut().enumerate() {
+        // SAFETY: register arithmetic only.
+        *x = unsafe { _mm512_maskz_mov_ps((seen >> (16 * v)) as u16, *x) };
+    }
+}
+
+/// Factor of a row's past where its maximum grows.
+#[inline(always)]
+unsafe fn keep(old: __m256, most: __m256) -> __m256 {
+    // SAFETY: register arithmetic only.
+    unsafe {
+        // Differences to "no score yet" are too large for `exp2`: anything this low is zero.
+        let drop = _mm256_max_ps(_mm256_set1_ps(-1000.0), _mm256_sub_ps(old, most));
+        _mm512_castps512_ps256(exp2(_mm512_castps256_ps512(drop)))
+    }
+}
+
+/// Rows that [`across`] takes together.
+const SLOTS: usize = 8;
+/// The lanes of those that exist.
+const REAL: u8 = (1 << ROWS) - 1;
+
+#[inline(always)]
+unsafe fn load_rows(from: &[f32; ROWS]) -> __m256 {
+    // SAFETY: the mask ends with the array.
+    unsafe { _mm256_maskz_loadu_ps(REAL, from.as_ptr()) }
+}
+
+#[inline(always)]
+unsafe fn store_rows(to: &mut [f32; ROWS], rows: __m256) {
+    // SAFETY: the mask ends with the array.
+    unsafe { _mm256_mask_storeu_ps(to.as_mut_ptr(), REAL, rows) }
+}
+
+/// How lanes are combined.
+trait Combine {
+    unsafe fn two(a: __m256, b: __m256) -> __m256;
+}
+
+struct Max;
+struct Sum;
+
+impl Combine for Max {
+    #[inline(always)]
+    unsafe fn two(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: register arithmetic only.
+        unsafe { _mm256_max_ps(a, b) }
+    }
+}
+
+impl Combine for Sum {
+    #[inline(always)]
+    unsafe fn two(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: register arithmetic only.
+        unsafe { _mm256_add_ps(a, b) }
+    }
+}
+
+/// Combines the 16 lanes of each row into one; the tree is the same for every row. Halves, then pairs of rows
+/// interleave: `a0 a1 a2 a3`, `b0 b1 b2 b3` become `a0+a2 b0+b2 a1+a3 b1+b3`, and so on.
+#[inline(always)]
+unsafe fn across<C: Combine>(rows: &[__m512; SLOTS]) -> __m256 {
+    // SAFETY: register arithmetic only.
+    unsafe {
+        let mut x = [_mm256_setzero_ps(); SLOTS];
+        for (x, row) in x.iter_mut().zip(rows) {
+            *x = C::two(_mm512_castps512_ps256(*row), _mm512_extractf32x8_ps::<1>(*row));
+        }
+        for i in 0..4 {
+            let (a, b) = (x[2 * i], x[2 * i + 1]);
+            x[i] = C::two(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        }
+        for i in 0..2 {
+            let (a, b) = (x[2 * i], x[2 * i + 1]);
+            x[i] = C::two(_mm256_shuffle_ps::<0b01_00_01_00>(a, b), _mm256_shuffle_ps::<0b11_10_11_10>(a, b));
+        }
+        let (a, b) = (x[0], x[1]);
+        C::two(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
     }
 }
 
@@ -187,7 +316,7 @@ fn seen_keys(from: usize, to: usize) -> u64 {
     (u64::MAX >> (64 - (to - from))) << from
 }
 
-/// `2^x` for x <= 0, to 3e-6 relative (weights are rounded to 1e-4 afterwards); 0 for -infinity.
+/// `2^x` for finite x <= 0, to 3e-6 relative (weights are rounded to 1e-4 afterwards); NaN for NaN.
 #[inline(always)]
 unsafe fn exp2(x: __m512) -> __m512 {
     // SAFETY: register arithmetic only.
@@ -199,32 +328,36 @@ unsafe fn exp2(x: __m512) -> __m512 {
         p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402_409_9e-1));
         p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931_242e-1));
         p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0));
-        // -infinity gives f = NaN; the scaling by 2^-infinity must give 0 all the same.
-        let masked = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(n, _mm512_set1_ps(f32::NEG_INFINITY));
-        _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), masked, _mm512_setzero_ps())
+        _mm512_scalef_ps(p, n)
     }
 }
 
-/// Folds the value scales in and rounds to 13 bits; returns the scale of the result.
+/// Rounds weights to 13 bits of each row's largest.
 #[inline(always)]
-unsafe fn round_weights(p: [__m512; VECTORS], value_scales: &[f32; KEYS], out: &mut [i16; KEYS]) -> f32 {
-    // SAFETY: all arrays have 64 entries.
+unsafe fn round_weights<const R: usize>(
+    w: &[[__m512; VECTORS]; R],
+    keep: __m256,
+    most: __m256,
+    out: &mut Weights,
+) -> [Merge; ROWS] {
+    // SAFETY: all arrays have 64 entries per row.
     unsafe {
-        let mut w = p;
-        for (v, w) in w.iter_mut().enumerate() {
-            // Masked keys have p = 0 and must stay 0 whatever lies in an unwritten slot.
-            let seen = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(*w, _mm512_setzero_ps());
-            let scales = _mm512_loadu_ps(value_scales.as_ptr().add(v * 16));
-            *w = _mm512_maskz_mul_ps(seen, *w, scales);
+        let some = _mm256_cmp_ps_mask::<_CMP_GT_OQ>(most, _mm256_setzero_ps());
+        let (mut inverse, mut scale, mut kept) = ([0f32; SLOTS], [0f32; SLOTS], [0f32; SLOTS]);
+        let top = _mm256_set1_ps(TOP_WEIGHT);
+        _mm256_storeu_ps(inverse.as_mut_ptr(), _mm256_maskz_div_ps(some, top, most));
+        _mm256_storeu_ps(scale.as_mut_ptr(), _mm256_div_ps(most, top));
+        _mm256_storeu_ps(kept.as_mut_ptr(), keep);
+        let mut merge = [Merge::default(); ROWS];
+        for row in 0..R {
+            merge[row] = Merge { keep: kept[row], scale: scale[row] };
+            let inverse = _mm512_set1_ps(inverse[row]);
+            for (v, w) in w[row].iter().enumerate() {
+                let rounded = _mm512_cvtps_epi32(_mm512_mul_ps(*w, inverse));
+                _mm256_storeu_si256(out[row].as_mut_ptr().add(v * 16).cast(), _mm512_cvtepi32_epi16(rounded));
+            }
         }
-        let top = _mm512_max_ps(_mm512_max_ps(w[0], w[1]), _mm512_max_ps(w[2], w[3]));
-        let most = _mm512_reduce_max_ps(top);
-        let inverse = _mm512_set1_ps(if most > 0.0 { TOP_WEIGHT / most } else { 0.0 });
-        for (v, w) in w.into_iter().enumerate() {
-            let rounded = _mm512_cvtps_epi32(_mm512_mul_ps(w, inverse));
-            _mm256_storeu_si256(out.as_mut_ptr().add(v * 16).cast(), _mm512_cvtepi32_epi16(rounded));
-        }
-        most / TOP_WEIGHT
+        merge
     }
 }
 

@@ -10,7 +10,7 @@
 
 #![allow(unsafe_code, reason = "reads KV blocks through their addresses")]
 
-use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::{Item, KEYS, ROWS};
 use crate::elementwise::tanh;
@@ -52,23 +52,40 @@ pub(crate) struct Tile<E> {
     pub halves: [*const E; 2],
 }
 
-/// What a row carries from tile to tile.
+/// The rows a kernel handles together: what each is, and what it carries from tile to tile. Spare rows see nothing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Running {
-    pub max: f32,
-    pub sum: f32,
+pub(crate) struct Group {
+    /// Query scale times score scale, in units of log2 (before the softcap if there is one).
+    pub scale: [f32; ROWS],
+    /// Key positions seen: from here,
+    pub from: [u32; ROWS],
+    /// up to here, exclusive.
+    pub to: [u32; ROWS],
+    /// Largest score so far.
+    pub max: [f32; ROWS],
+    /// Sum of `2^(score - max)` so far.
+    pub sum: [f32; ROWS],
 }
 
-/// One row's softmax step over a tile.
-pub(crate) struct Soften<'a> {
-    /// Query scale times score scale, in units of log2 (before the softcap if there is one).
-    pub scale: f32,
+impl Group {
+    const EMPTY: Self =
+        Self { scale: [0.0; ROWS], from: [0; ROWS], to: [0; ROWS], max: [NO_SCORE; ROWS], sum: [0.0; ROWS] };
+
+    /// The keys of a tile that a row sees.
+    #[inline(always)]
+    pub(crate) fn seen(&self, row: usize, tile: &TileScales) -> Range<usize> {
+        let clip = |key: u32| (key as usize).saturating_sub(tile.first_key).min(KEYS);
+        clip(self.from[row])..clip(self.to[row])
+    }
+}
+
+/// What softmax needs to know of a tile.
+pub(crate) struct TileScales {
+    /// Position of its first key.
+    pub first_key: usize,
     pub softcap: Option<Softcap>,
-    /// Keys of the tile this row sees.
-    pub from: usize,
-    pub to: usize,
-    pub key_scales: &'a [f32; KEYS],
-    pub value_scales: &'a [f32; KEYS],
+    pub keys: [f32; KEYS],
+    pub values: [f32; KEYS],
 }
 
 /// `cap * tanh(s / cap)`, result in units of log2.
@@ -101,13 +118,14 @@ pub(crate) trait Loops {
     /// `out[row][j] = q[row] . key[j]` for `rows` rows of `pairs` dim pairs.
     unsafe fn scores<E: Element>(q: *const i16, pairs: usize, rows: usize, keys: Tile<E>, out: &mut Scores);
 
-    /// One row's softmax step.
+    /// The softmax step of the first `rows` rows of a group: rounded weights, and how to merge them.
     unsafe fn soften(
-        step: &Soften<'_>,
-        scores: &[i32; KEYS],
-        state: &mut Running,
-        out: &mut [i16; KEYS],
-    ) -> Merge;
+        tile: &TileScales,
+        scores: &Scores,
+        rows: usize,
+        group: &mut Group,
+        out: &mut Weights,
+    ) -> [Merge; ROWS];
 
     /// `o[row] = o[row] * keep + scale * (w[row] . values)`, `dims` a multiple of 16, `o` rows `dims` apart.
     unsafe fn weigh<E: Element>(
@@ -124,7 +142,7 @@ pub(crate) trait Loops {
 struct Work<'a> {
     /// `[row][padded dim]`.
     o: &'a mut [f32],
-    running: &'a mut [Running],
+    groups: &'a mut [Group],
     /// `[row][even dim]`.
     q: &'a mut [i16],
 }
@@ -145,7 +163,7 @@ pub(crate) unsafe fn attend<L: Loops, E: Element>(item: &Item<'_>, scratch: &mut
     }
     for row in 0..item.rows() {
         let o = &work.o[row * layout.padded_dim()..][..layout.head_dim];
-        let inverse = 1.0 / work.running[row].sum;
+        let inverse = 1.0 / work.groups[row / ROWS].sum[row % ROWS];
         for (out, value) in item.output(row).iter_mut().zip(o) {
             *out = value * inverse;
         }
@@ -157,12 +175,12 @@ fn carve<'a>(item: &Item<'_>, scratch: &'a mut [u8]) -> Work<'a> {
     let layout = item.attention.layout;
     let rows = item.rows().next_multiple_of(ROWS);
     let (o, rest) = take::<f32>(scratch, rows * layout.padded_dim());
-    let (running, rest) = take::<Running>(rest, rows);
+    let (groups, rest) = take::<Group>(rest, rows / ROWS);
     let (q, _) = take::<i16>(rest, rows * layout.head_dim.next_multiple_of(2));
     o.fill(0.0);
     q.fill(0);
-    running.fill(Running { max: NO_SCORE, sum: 0.0 });
-    Work { o, running, q }
+    groups.fill(Group::EMPTY);
+    Work { o, groups, q }
 }
 
 /// Cuts `len` values off the front of the scratch.
@@ -176,10 +194,16 @@ fn take<T: Copy>(scratch: &mut [u8], len: usize) -> (&mut [T], &mut [u8]) {
 
 #[inline(always)]
 fn load_queries(item: &Item<'_>, work: &mut Work<'_>) {
-    let dim = item.attention.layout.head_dim;
+    let (dim, params) = (item.attention.layout.head_dim, &item.attention.params);
     let even = dim.next_multiple_of(2);
+    let unit = if params.softcap.is_some() { 1.0 } else { std::f32::consts::LOG2_E };
     for row in 0..item.rows() {
-        let from = item.query_index(row) * dim;
+        let (query, position) = (item.query_index(row), item.position(row));
+        let (group, slot) = (&mut work.groups[row / ROWS], row % ROWS);
+        group.scale[slot] = item.attention.queries.scales[query] * params.scale * unit;
+        group.from[slot] = item.window_start(position) as u32;
+        group.to[slot] = position as u32 + 1;
+        let from = query * dim;
         work.q[row * even..row * even + dim]
             .copy_from_slice(&item.attention.queries.quants[from..from + dim]);
     }
@@ -189,9 +213,7 @@ fn load_queries(item: &Item<'_>, work: &mut Work<'_>) {
 struct TileView<E> {
     keys: Tile<E>,
     values: Tile<E>,
-    key_scales: [f32; KEYS],
-    value_scales: [f32; KEYS],
-    entry: PhantomData<E>,
+    scales: TileScales,
 }
 
 #[inline(always)]
@@ -202,9 +224,12 @@ unsafe fn view<E: Element>(item: &Item<'_>, tile: usize) -> TileView<E> {
         keys: Tile { halves: regions.map(<*const u8>::cast::<E>) },
         // SAFETY: offsets lie inside a region, whose bounds `Item::region` checked.
         values: Tile { halves: regions.map(|r| unsafe { r.add(at.values).cast::<E>() }) },
-        key_scales: [0.0; KEYS],
-        value_scales: [0.0; KEYS],
-        entry: PhantomData,
+        scales: TileScales {
+            first_key: tile * KEYS,
+            softcap: item.attention.params.softcap.map(|cap| Softcap { cap }),
+            keys: [0.0; KEYS],
+            values: [0.0; KEYS],
+        },
     };
     for (half, region) in regions.into_iter().enumerate() {
         // SAFETY: as above; each scale area holds 32 aligned floats.
@@ -213,8 +238,8 @@ unsafe fn view<E: Element>(item: &Item<'_>, tile: usize) -> TileView<E> {
             let v = region.add(at.value_scales).cast::<[f32; BLOCK]>();
             (&*k, &*v)
         };
-        view.key_scales[half * BLOCK..(half + 1) * BLOCK].copy_from_slice(k);
-        view.value_scales[half * BLOCK..(half + 1) * BLOCK].copy_from_slice(v);
+        view.scales.keys[half * BLOCK..(half + 1) * BLOCK].copy_from_slice(k);
+        view.scales.values[half * BLOCK..(half + 1) * BLOCK].copy_from_slice(v);
     }
     view
 }
@@ -233,32 +258,12 @@ unsafe fn visit_tile<L: Loops, E: Element>(item: &Item<'_>, tile: usize, work: &
         }
         let mut scores = [[0; KEYS]; ROWS];
         let mut weights = [[0; KEYS]; ROWS];
-        let mut merge = [Merge::default(); ROWS];
         // SAFETY: rows and dims are inside the working memory cut for this item.
         unsafe {
             L::scores(work.q.as_ptr().add(first * even), even / 2, rows, view.keys, &mut scores);
-            for row in 0..rows {
-                let step = step_of(item, first + row, first_key, &view);
-                let state = &mut work.running[first + row];
-                merge[row] = L::soften(&step, &scores[row], state, &mut weights[row]);
-            }
+            let group = &mut work.groups[first / ROWS];
+            let merge = L::soften(&view.scales, &scores, rows, group, &mut weights);
             L::weigh(&weights, rows, view.values, dims, &merge, work.o.as_mut_ptr().add(first * dims));
         }
-    }
-}
-
-#[inline(always)]
-fn step_of<'a, E>(item: &Item<'_>, row: usize, first_key: usize, view: &'a TileView<E>) -> Soften<'a> {
-    let params = &item.attention.params;
-    let position = item.position(row);
-    let unit = if params.softcap.is_some() { 1.0 } else { std::f32::consts::LOG2_E };
-    let clip = |key: usize| key.saturating_sub(first_key).min(KEYS);
-    Soften {
-        scale: item.attention.queries.scales[item.query_index(row)] * params.scale * unit,
-        softcap: params.softcap.map(|cap| Softcap { cap }),
-        from: clip(item.window_start(position)),
-        to: clip(position + 1),
-        key_scales: &view.key_scales,
-        value_scales: &view.value_scales,
     }
 }

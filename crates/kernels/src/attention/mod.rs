@@ -174,7 +174,7 @@ impl Item<'_> {
 pub fn scratch_bytes(layout: KvLayout, heads: usize) -> usize {
     let group = heads / layout.kv_heads;
     let rows = (ITEM_ROWS + group).next_multiple_of(ROWS);
-    rows * (layout.padded_dim() * 4 + layout.head_dim.next_multiple_of(2) * 2 + 16) + 4096
+    rows * (layout.padded_dim() * 4 + layout.head_dim.next_multiple_of(2) * 2 + 32) + 4096
 }
 
 /// Computes `out[row][head][dim]` for all rows of all spans.

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "shares the signatures of the ISA loops")]
 
-use super::flash::{self, Element, Loops, Merge, Running, Scores, Soften, TOP_WEIGHT, Tile, Weights};
+use super::flash::{self, Element, Group, Loops, Merge, Scores, TOP_WEIGHT, Tile, TileScales, Weights};
 use super::{Item, KEYS, ROWS};
 use crate::elementwise::exp2;
 use crate::kv::{BLOCK, KvFormat, round};
@@ -44,31 +44,17 @@ impl Loops for Plain {
 
     #[inline]
     unsafe fn soften(
-        step: &Soften<'_>,
-        scores: &[i32; KEYS],
-        state: &mut Running,
-        out: &mut [i16; KEYS],
-    ) -> Merge {
-        let mut s = [0f32; KEYS];
-        for (j, value) in s.iter_mut().enumerate() {
-            *value = scores[j] as f32 * (step.scale * step.key_scales[j]);
+        tile: &TileScales,
+        scores: &Scores,
+        rows: usize,
+        group: &mut Group,
+        out: &mut Weights,
+    ) -> [Merge; ROWS] {
+        let mut merge = [Merge::default(); ROWS];
+        for row in 0..rows {
+            merge[row] = soften(tile, &scores[row], (group, row), &mut out[row]);
         }
-        if let Some(cap) = step.softcap {
-            for value in &mut s {
-                *value = cap.apply(*value);
-            }
-        }
-        s[..step.from].fill(f32::NEG_INFINITY);
-        s[step.to..].fill(f32::NEG_INFINITY);
-        let most = s.iter().fold(state.max, |most, &v| if v > most { v } else { most });
-        let keep = exp2(state.max - most);
-        let mut p = [0f32; KEYS];
-        for (p, &s) in p.iter_mut().zip(&s) {
-            *p = if s == f32::NEG_INFINITY { 0.0 } else { exp2(s - most) };
-        }
-        *state = Running { max: most, sum: state.sum * keep + tree_sum(p) };
-        let scale = round_weights(p, step.value_scales, out);
-        Merge { keep, scale }
+        merge
     }
 
     #[inline]
@@ -101,6 +87,38 @@ impl Loops for Plain {
             }
         }
     }
+}
+
+/// One row's softmax step.
+#[inline]
+fn soften(
+    tile: &TileScales,
+    scores: &[i32; KEYS],
+    (group, row): (&mut Group, usize),
+    out: &mut [i16; KEYS],
+) -> Merge {
+    let (seen, old) = (group.seen(row, tile), group.max[row]);
+    let mut s = [0f32; KEYS];
+    for (j, value) in s.iter_mut().enumerate() {
+        *value = scores[j] as f32 * (group.scale[row] * tile.keys[j]);
+    }
+    if let Some(cap) = tile.softcap {
+        for value in &mut s {
+            *value = cap.apply(*value);
+        }
+    }
+    s[..seen.start].fill(f32::NEG_INFINITY);
+    s[seen.end..].fill(f32::NEG_INFINITY);
+    let most = s.iter().fold(old, |most, &v| if v > most { v } else { most });
+    let keep = exp2(old - most);
+    let mut p = [0f32; KEYS];
+    for (p, &s) in p.iter_mut().zip(&s) {
+        *p = if s == f32::NEG_INFINITY { 0.0 } else { exp2(s - most) };
+    }
+    group.max[row] = most;
+    group.sum[row] = group.sum[row] * keep + tree_sum(p);
+    let scale = round_weights(p, &tile.values, out);
+    Merge { keep, scale }
 }
 
 /// Sum in 16 lanes, then a balanced tree.
