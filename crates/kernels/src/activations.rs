@@ -4,10 +4,12 @@
 //! Quantised (for affine weights): groups of 32 inputs, `a[k] ~ scale * quant[k]`, with the sums that fold zero points
 //! and minimums into the product. A narrow quant is one signed byte; a wide one is `256 * high + low`, two signed
 //! bytes that go through the same integer units in two passes, for products whose rounding would show in the
-//! result. Float (for float weights): `[tile][k][6 rows]`.
+//! result. A mixed row has low bytes only in groups with large values, where one byte rounds most away; the second pass
+//! is skipped where no row of a tile has any. Float (for float weights): `[tile][k][6 rows]`.
 
 #![allow(unsafe_code, reason = "tiles are filled by several threads at once")]
 
+use crate::elementwise::sum_of_squares;
 use crate::memory::{Buffer, Plain};
 use crate::packed::{GROUP, STEP};
 
@@ -68,10 +70,11 @@ impl Record {
         self.put_scale(row, quants.scale, quants.sum());
     }
 
-    /// The same into two bytes: high ones here, low ones into `lows`.
+    /// The same into two bytes: high ones here, low ones into `lows`, all zero where the largest magnitude is below
+    /// `fine_from`.
     #[inline(always)]
-    pub(crate) fn put_wide(&mut self, lows: &mut Quants, row: usize, values: &[f32; GROUP]) {
-        let quants = quantise(values, WIDE);
+    pub(crate) fn put_wide(&mut self, lows: &mut Quants, row: usize, values: &[f32; GROUP], fine_from: f32) {
+        let quants = quantise_wide(values, fine_from);
         put_bytes(&mut self.quants, row, |k| high(quants.ints[k]) as i8);
         put_bytes(lows, row, |k| (quants.ints[k] - 256 * high(quants.ints[k])) as i8);
         self.put_scale(row, quants.scale, quants.sum());
@@ -111,6 +114,11 @@ pub(crate) const NARROW: f32 = 127.0;
 /// Largest wide quant: its high byte is 127 and its low byte 0.
 pub(crate) const WIDE: f32 = 127.0 * 256.0;
 
+/// A group of a mixed row has low bytes from this many times the row's root mean square on. What one byte rounds away
+/// grows with the largest value of its group, so groups above carry most of the error. Rows without outliers are near
+/// this in most groups, and so keep the precision of two bytes.
+const FINE_FROM: f32 = 2.0;
+
 struct Quantised {
     ints: [i32; GROUP],
     scale: f32,
@@ -133,6 +141,19 @@ fn quantise(values: &[f32; GROUP], top: f32) -> Quantised {
         *int = round(value * inverse);
     }
     Quantised { ints, scale: largest / top }
+}
+
+/// Quants of two bytes, or of one in the place of the high one.
+#[inline(always)]
+fn quantise_wide(values: &[f32; GROUP], fine_from: f32) -> Quantised {
+    if largest_magnitude(values) < fine_from {
+        let mut coarse = quantise(values, NARROW);
+        for int in &mut coarse.ints {
+            *int *= 256;
+        }
+        return Quantised { ints: coarse.ints, scale: coarse.scale / 256.0 };
+    }
+    quantise(values, WIDE)
 }
 
 /// The high byte of a wide quant, such that the low one is in -128..128.
@@ -192,8 +213,27 @@ pub enum Width {
     /// One: an error of 1/254 of the group's largest value.
     #[default]
     Narrow,
+    /// Two for groups with large values, one for the rest.
+    Mixed,
     /// Two: an error of 1/65,000, for twice the integer work.
     Wide,
+}
+
+impl Width {
+    /// Whether some quants have a low byte.
+    pub fn has_lows(self) -> bool {
+        self != Self::Narrow
+    }
+
+    /// The magnitude from which a group of this row has low bytes. NaN, which no magnitude is below, in a damaged row.
+    #[inline(always)]
+    pub(crate) fn fine_from(self, row: &[f32]) -> f32 {
+        match self {
+            Self::Narrow => f32::INFINITY,
+            Self::Mixed => FINE_FROM * (sum_of_squares(row) / row.len() as f32).sqrt(),
+            Self::Wide => 0.0,
+        }
+    }
 }
 
 /// Which forms a consumer needs.
@@ -256,7 +296,7 @@ impl Activations {
 
     /// The low bytes, where the records were filled with wide quants.
     pub(crate) fn filled_lows(&self) -> Option<&[Quants]> {
-        (self.width == Width::Wide).then_some(&self.lows[..])
+        self.width.has_lows().then_some(&self.lows[..])
     }
 }
 
@@ -291,13 +331,27 @@ mod tests {
         let mut values = [0.0; GROUP];
         values.iter_mut().enumerate().for_each(|(k, value)| *value = (k as f32 * 1.7).sin() * 3.0);
         let (mut record, mut lows) = (Record::ZERO, [[[0; STEP]; TILE]; GROUP / STEP]);
-        record.put_wide(&mut lows, 4, &values);
+        record.put_wide(&mut lows, 4, &values, 2.9);
         for (k, value) in values.iter().enumerate() {
             let (high, low) = (record.quants[k / STEP][4][k % STEP], lows[k / STEP][4][k % STEP]);
             let quant = 256 * i32::from(high) + i32::from(low);
             assert!((quant as f32 * record.scale[4] - value).abs() <= record.scale[4] * 0.51);
         }
         assert!(record.scale[4] < 3.0 / 30_000.0);
+    }
+
+    #[test]
+    fn a_wide_group_of_small_values_is_its_narrow_self() {
+        let mut values = [0.0; GROUP];
+        values.iter_mut().enumerate().for_each(|(k, value)| *value = (k as f32 * 1.7).sin() * 3.0);
+        let (mut wide, mut lows) = (Record::ZERO, [[[1; STEP]; TILE]; GROUP / STEP]);
+        let mut narrow = Record::ZERO;
+        wide.put_wide(&mut lows, 4, &values, 3.1);
+        narrow.put(4, &values);
+        assert_eq!(wide.quants, narrow.quants);
+        assert!(lows.iter().all(|step| step[4] == [0; STEP]));
+        assert_eq!(wide.scale[4] * 256.0, narrow.scale[4]);
+        assert_eq!(wide.sums[0][4], narrow.sums[0][4]);
     }
 
     #[test]

@@ -128,8 +128,13 @@ pub fn rms_norm_in_place(x: &mut [f32], weight: &[f32], norm: Norm) {
 
 #[inline(always)]
 fn inverse_rms(x: &[f32], norm: Norm) -> f32 {
-    let mean = lane_sum(|i| x[i] * x[i], x.len()) / x.len() as f32;
+    let mean = sum_of_squares(x) / x.len() as f32;
     1.0 / (mean + norm.eps).sqrt()
+}
+
+#[inline(always)]
+pub(crate) fn sum_of_squares(x: &[f32]) -> f32 {
+    lane_sum(|i| x[i] * x[i], x.len())
 }
 
 /// Constants of a root-mean-square norm.

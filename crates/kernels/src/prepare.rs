@@ -73,7 +73,7 @@ pub fn prepare(compute: &mut Compute, what: &Prepare<'_>, target: &mut Activatio
     let (max_rows, max_cols) = target.capacity();
     assert!(what.rows.len() <= max_rows && what.cols <= max_cols, "activations too small");
     assert!(
-        what.width == Width::Narrow || target.forms().wide || !target.forms().records,
+        !what.width.has_lows() || target.forms().wide || !target.forms().records,
         "no room for wide quants"
     );
     target.width = what.width;
@@ -134,13 +134,14 @@ fn put_records(isa: Isa, row: &[f32], (tile, slot): (usize, usize), target: Shar
     let lows = match target.width {
         Width::Narrow => &mut [][..],
         // SAFETY: as above.
-        Width::Wide => unsafe { target.lows.slice(tile * groups, groups) },
+        Width::Mixed | Width::Wide => unsafe { target.lows.slice(tile * groups, groups) },
     };
+    let fine_from = vectorised(isa, || target.width.fine_from(row));
     match isa.level() {
         // SAFETY: the level proves the instruction set.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512Vnni => unsafe { avx512::put_row(records, lows, slot, values) },
-        _ => vectorised(isa, || put_row(records, lows, slot, values)),
+        Level::Avx512Vnni => unsafe { avx512::put_row(records, lows, slot, values, fine_from) },
+        _ => vectorised(isa, || put_row(records, lows, slot, values, fine_from)),
     }
     if target.halves {
         for (index, record) in records.iter_mut().enumerate() {
@@ -150,13 +151,19 @@ fn put_records(isa: Isa, row: &[f32], (tile, slot): (usize, usize), target: Shar
 }
 
 #[inline(always)]
-fn put_row(records: &mut [Record], lows: &mut [Quants], slot: usize, values: &[[f32; GROUP]]) {
+fn put_row(
+    records: &mut [Record],
+    lows: &mut [Quants],
+    slot: usize,
+    values: &[[f32; GROUP]],
+    fine_from: f32,
+) {
     if lows.is_empty() {
         records.iter_mut().zip(values).for_each(|(record, group)| record.put(slot, group));
         return;
     }
     for ((record, lows), group) in records.iter_mut().zip(lows).zip(values) {
-        record.put_wide(lows, slot, group);
+        record.put_wide(lows, slot, group, fine_from);
     }
 }
 
@@ -182,47 +189,96 @@ mod avx512 {
     /// # Safety
     /// The CPU must have AVX-512 F, BW, DQ and VL.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub unsafe fn put_row(records: &mut [Record], lows: &mut [Quants], slot: usize, values: &[[f32; GROUP]]) {
-        let top = if lows.is_empty() { NARROW } else { WIDE };
-        for (index, (record, group)) in records.iter_mut().zip(values).enumerate() {
-            // SAFETY: a group has 32 floats; instruction set by this function's contract.
-            unsafe {
-                let quantised = quantise(group, top);
-                let [a, b] = quantised.ints;
-                if let Some(lows) = lows.get_mut(index) {
-                    let (high_a, high_b) = (high(a), high(b));
-                    put_bytes(&mut record.quants, slot, high_a, high_b);
-                    let low_a = _mm512_sub_epi32(a, _mm512_slli_epi32::<8>(high_a));
-                    let low_b = _mm512_sub_epi32(b, _mm512_slli_epi32::<8>(high_b));
-                    put_bytes(lows, slot, low_a, low_b);
-                } else {
-                    put_bytes(&mut record.quants, slot, a, b);
-                }
-                record.put_scale(slot, quantised.scale, _mm512_reduce_add_epi32(_mm512_add_epi32(a, b)));
+    pub unsafe fn put_row(
+        records: &mut [Record],
+        lows: &mut [Quants],
+        slot: usize,
+        values: &[[f32; GROUP]],
+        fine_from: f32,
+    ) {
+        if lows.is_empty() {
+            for (record, group) in records.iter_mut().zip(values) {
+                // SAFETY: instruction set by this function's contract.
+                unsafe { put(record, slot, group) };
             }
+            return;
+        }
+        for ((record, lows), group) in records.iter_mut().zip(lows).zip(values) {
+            // SAFETY: as above.
+            unsafe { put_wide(record, lows, slot, group, fine_from) };
         }
     }
 
-    struct Quantised {
-        ints: [__m512i; 2],
-        scale: f32,
+    /// [`Record::put`].
+    #[inline(always)]
+    unsafe fn put(record: &mut Record, slot: usize, group: &[f32; GROUP]) {
+        // SAFETY: a group has 32 floats; instruction set by the caller's contract.
+        unsafe {
+            let values = Group::load(group);
+            let [a, b] = values.quants(NARROW);
+            put_bytes(&mut record.quants, slot, a, b);
+            record.put_scale(slot, values.largest / NARROW, _mm512_reduce_add_epi32(_mm512_add_epi32(a, b)));
+        }
     }
 
+    /// [`Record::put_wide`].
     #[inline(always)]
-    unsafe fn quantise(group: &[f32; GROUP], top: f32) -> Quantised {
-        // SAFETY: 32 readable floats.
+    unsafe fn put_wide(
+        record: &mut Record,
+        lows: &mut Quants,
+        slot: usize,
+        group: &[f32; GROUP],
+        fine_from: f32,
+    ) {
+        // SAFETY: a group has 32 floats; instruction set by the caller's contract.
         unsafe {
-            let (a, b) = (_mm512_loadu_ps(group.as_ptr()), _mm512_loadu_ps(group.as_ptr().add(16)));
-            let magnitude = _mm512_set1_epi32(0x7fff_ffff);
-            let bits_a = _mm512_and_si512(_mm512_castps_si512(a), magnitude);
-            let bits_b = _mm512_and_si512(_mm512_castps_si512(b), magnitude);
-            let largest = f32::from_bits(_mm512_reduce_max_epu32(_mm512_max_epu32(bits_a, bits_b)));
-            let inverse = _mm512_set1_ps(if largest > 0.0 { top / largest } else { 0.0 });
-            let ints = [
-                _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)),
-                _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)),
-            ];
-            Quantised { ints, scale: largest / top }
+            let values = Group::load(group);
+            let scale = values.largest / WIDE;
+            if values.largest < fine_from {
+                let [a, b] = values.quants(NARROW);
+                put_bytes(&mut record.quants, slot, a, b);
+                put_bytes(lows, slot, _mm512_setzero_si512(), _mm512_setzero_si512());
+                let sum = _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
+                return record.put_scale(slot, scale, 256 * sum);
+            }
+            let [a, b] = values.quants(WIDE);
+            let (high_a, high_b) = (high(a), high(b));
+            put_bytes(&mut record.quants, slot, high_a, high_b);
+            let low_a = _mm512_sub_epi32(a, _mm512_slli_epi32::<8>(high_a));
+            let low_b = _mm512_sub_epi32(b, _mm512_slli_epi32::<8>(high_b));
+            put_bytes(lows, slot, low_a, low_b);
+            record.put_scale(slot, scale, _mm512_reduce_add_epi32(_mm512_add_epi32(a, b)));
+        }
+    }
+
+    struct Group {
+        values: [__m512; 2],
+        largest: f32,
+    }
+
+    impl Group {
+        #[inline(always)]
+        unsafe fn load(group: &[f32; GROUP]) -> Self {
+            // SAFETY: 32 readable floats.
+            unsafe {
+                let (a, b) = (_mm512_loadu_ps(group.as_ptr()), _mm512_loadu_ps(group.as_ptr().add(16)));
+                let magnitude = _mm512_set1_epi32(0x7fff_ffff);
+                let bits_a = _mm512_and_si512(_mm512_castps_si512(a), magnitude);
+                let bits_b = _mm512_and_si512(_mm512_castps_si512(b), magnitude);
+                let largest = f32::from_bits(_mm512_reduce_max_epu32(_mm512_max_epu32(bits_a, bits_b)));
+                Self { values: [a, b], largest }
+            }
+        }
+
+        /// Integers up to `top`.
+        #[inline(always)]
+        unsafe fn quants(&self, top: f32) -> [__m512i; 2] {
+            // SAFETY: register arithmetic only.
+            unsafe {
+                let inverse = _mm512_set1_ps(if self.largest > 0.0 { top / self.largest } else { 0.0 });
+                let [a, b] = self.values;
+                [_mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)), _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse))]
+            }
         }
     }
 

@@ -334,7 +334,7 @@ impl Linear {
     /// The forms its input must be prepared in.
     pub(crate) fn needs(&self) -> Needs {
         let needs = self.matrix.needs();
-        Needs { wide: needs.records && self.width == Width::Wide, ..needs }
+        Needs { wide: needs.records && self.width.has_lows(), ..needs }
     }
 
     pub(crate) fn product<'a>(

@@ -7,7 +7,7 @@
 //!             sum[row][0..2] = vpdpbusd(sum, w, broadcast of the row's 4 signed bytes)
 //!   then      float[row] += (sum as f32 * a[row]) * scale,  float[row] += min * asum[row]
 //! ```
-//! Wide activations run the 8 steps twice: high bytes, sums shifted left by 8, low bytes.
+//! Wide activations run the 8 steps twice: high bytes, sums shifted left by 8, low bytes where there are any.
 //! Per record and row: 16 dot products of 128 operations, 6 to 8 float operations; the float work caps the
 //! kernel at 16/24 = 67 % of the `vpdpbusd` peak with mins and 16/22 = 73 % without. When several tiles share a panel it is first
 //! unpacked to bytes and f32 scales in L1/L2, so that nibbles and halves are converted once. A single row
@@ -266,10 +266,17 @@ unsafe fn affine_tile<
             if ROWS == 1 && Q::STREAMED {
                 prefetch_record(record, stride);
             }
+            let lows = if WIDE && any(lows) { Some(&*lows) } else { None };
             for part in 0..PARTS {
                 let sums = dot::<Q, ROWS, PARTS, MINS, WIDE>(record, x, lows, part);
                 let at = record.add(Q::QUANT_BYTES + part * PANEL * Q::FACTOR_BYTES);
-                let scales = [Q::factors(at), Q::factors(at.add(16 * Q::FACTOR_BYTES))];
+                let mut scales = [Q::factors(at), Q::factors(at.add(16 * Q::FACTOR_BYTES))];
+                if WIDE && lows.is_none() {
+                    // Sums of high bytes alone: the missing power of two goes where it costs least, without rounding.
+                    for scale in &mut scales {
+                        *scale = _mm512_mul_ps(*scale, _mm512_set1_ps(256.0));
+                    }
+                }
                 for row in 0..ROWS {
                     let a = _mm512_set1_ps(x.scale[row]);
                     for half in 0..2 {
@@ -315,26 +322,27 @@ unsafe fn prefetch_record(record: *const u8, bytes: usize) {
     }
 }
 
-/// Integer dot products of one part of a record.
+/// Integer dot products of one part of a record; of wide quants, without their factor 256 where there are no `lows`.
 #[inline(always)]
 unsafe fn dot<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool, const WIDE: bool>(
     record: *const u8,
     x: &Record,
-    lows: *const activations::Quants,
+    lows: Option<&activations::Quants>,
     part: usize,
 ) -> [[__m512i; 2]; ROWS] {
     let starts = if matches!(Q::BITS, Bits::Four) { &x.start4 } else { &x.start8 };
     let starts = &starts[sum_index::<PARTS>(part)];
-    // SAFETY: step indices stay inside the record; `lows` points to this record's low bytes when wide.
+    // SAFETY: step indices stay inside the record.
     unsafe {
         let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
-        if !MINS && !WIDE {
+        if !MINS && lows.is_none() {
+            let shift = if WIDE { 8 } else { 0 };
             for row in 0..ROWS {
-                sums[row] = [_mm512_set1_epi32(starts[row]); 2];
+                sums[row] = [_mm512_set1_epi32(starts[row] >> shift); 2];
             }
         }
         add_steps::<Q, ROWS, PARTS>(record, &x.quants, part, &mut sums);
-        if WIDE {
+        if let Some(lows) = lows {
             for row in 0..ROWS {
                 for half in 0..2 {
                     sums[row][half] = _mm512_slli_epi32::<8>(sums[row][half]);
@@ -343,9 +351,21 @@ unsafe fn dot<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool
                     }
                 }
             }
-            add_steps::<Q, ROWS, PARTS>(record, &*lows, part, &mut sums);
+            add_steps::<Q, ROWS, PARTS>(record, lows, part, &mut sums);
         }
         sums
+    }
+}
+
+/// Whether a record has low bytes at all: most groups do without, in all rows of a tile alike.
+#[inline(always)]
+unsafe fn any(lows: *const activations::Quants) -> bool {
+    const { assert!(size_of::<activations::Quants>() == 3 * 64) };
+    // SAFETY: 192 readable bytes by the caller's contract.
+    unsafe {
+        let at = lows.cast::<__m512i>();
+        let a = _mm512_or_si512(_mm512_loadu_si512(at), _mm512_loadu_si512(at.add(1)));
+        _mm512_test_epi32_mask(_mm512_or_si512(a, _mm512_loadu_si512(at.add(2))), _mm512_set1_epi32(-1)) != 0
     }
 }
 

@@ -29,7 +29,7 @@ pub fn measure(compute: &mut Compute, weights: Weights, effort: &Effort) -> Vec<
 /// Float weights have no quantised activations that could be narrow or wide.
 fn widths(weights: Weights) -> &'static [Width] {
     match weights {
-        Weights::Affine(_) => &[Width::Narrow, Width::Wide],
+        Weights::Affine(_) => &[Width::Narrow, Width::Mixed, Width::Wide],
         Weights::Float(_) => &[Width::Narrow],
     }
 }
@@ -100,7 +100,7 @@ struct Operands {
 impl Operands {
     fn new(compute: &mut Compute, matrix: &Matrix, rows: usize, width: Width) -> Self {
         let cols = matrix.cols();
-        let needs = matrix.needs().and(Needs { wide: width == Width::Wide, ..Needs::default() });
+        let needs = matrix.needs().and(Needs { wide: width.has_lows(), ..Needs::default() });
         let mut input = Activations::with_capacity(rows, cols, needs);
         let source: Vec<f32> = (0..rows * cols).map(|i| (i as f32).sin()).collect();
         let what =
@@ -176,6 +176,7 @@ impl Series<'_> {
         let width = match (self.weights, self.width) {
             (Weights::Float(_), _) => "",
             (Weights::Affine(_), Width::Narrow) => " narrow",
+            (Weights::Affine(_), Width::Mixed) => " mixed",
             (Weights::Affine(_), Width::Wide) => " wide",
         };
         format!("{}{width}", self.weights.name())

@@ -22,7 +22,9 @@ const PAIRS: usize = 32;
 pub fn measure(compute: &mut Compute, effort: &Effort) -> Vec<Measurement> {
     let mut all = Vec::new();
     for &rows in &effort.rows {
-        all.extend([Width::Narrow, Width::Wide].map(|width| preparing(compute, width, rows, effort)));
+        all.extend(
+            [Width::Narrow, Width::Mixed, Width::Wide].map(|width| preparing(compute, width, rows, effort)),
+        );
         all.extend(effort.kv_formats.iter().map(|&format| routing(compute, format, rows, effort)));
     }
     all.sort_by(|a, b| a.kernel.cmp(&b.kernel));
@@ -31,7 +33,7 @@ pub fn measure(compute: &mut Compute, effort: &Effort) -> Vec<Measurement> {
 
 fn preparing(compute: &mut Compute, width: Width, rows: usize, effort: &Effort) -> Measurement {
     let source: Vec<f32> = (0..rows * HIDDEN).map(|i| (i as f32).sin()).collect();
-    let needs = Needs { records: true, wide: width == Width::Wide, ..Needs::default() };
+    let needs = Needs { records: true, wide: width.has_lows(), ..Needs::default() };
     let mut target = Activations::with_capacity(rows, HIDDEN, needs);
     let norm = NormBy { weight: &[1.0; HIDDEN], norm: Norm { eps: 1e-5, offset: 0.0 } };
     let what = Prepare {
@@ -45,6 +47,7 @@ fn preparing(compute: &mut Compute, width: Width, rows: usize, effort: &Effort) 
     let timing = repeat(effort.budget, || prepare(compute, &what, &mut target));
     let kernel = match width {
         Width::Narrow => "prepare narrow",
+        Width::Mixed => "prepare mixed",
         Width::Wide => "prepare wide",
     };
     measurement(kernel.to_owned(), HIDDEN, rows, timing)
