@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use ropeway_engine::Rejected;
 use ropeway_executor::ExecutorError;
 use ropeway_hub::HubError;
 use ropeway_model::LoadError;
@@ -91,6 +92,12 @@ impl From<LoadError> for Failure {
 
 impl From<ExecutorError> for Failure {
     fn from(error: ExecutorError) -> Failure {
+        Failure::without_hint(error)
+    }
+}
+
+impl From<Rejected> for Failure {
+    fn from(error: Rejected) -> Failure {
         Failure::without_hint(error)
     }
 }

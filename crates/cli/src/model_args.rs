@@ -82,13 +82,24 @@ pub struct Loaded {
     pub executor: CpuExecutor,
 }
 
-/// What a command needs beyond one conversation at a time.
+/// What a command needs of the model's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// Tokens of KV memory; `None` holds one whole window.
-    pub kv_tokens: Option<usize>,
+    /// KV memory.
+    pub kv: KvRoom,
     /// Largest step.
     pub step: StepLimits,
+}
+
+/// How much KV memory there is.
+#[derive(Clone, Copy, Debug)]
+pub enum KvRoom {
+    /// One whole window.
+    Window,
+    /// So many tokens.
+    Tokens(usize),
+    /// What fits into so many bytes.
+    Bytes(u64),
 }
 
 impl ModelArgs {
@@ -97,13 +108,18 @@ impl ModelArgs {
         let hub = Hub::from_env()?;
         let files = pulling::pull(&hub, model)?.files;
         let checkpoint = Checkpoint::open(files.checkpoint())?;
+        let mut options = self.options(room.step);
+        options.kv_tokens = match room.kv {
+            KvRoom::Window => None,
+            KvRoom::Tokens(tokens) => Some(tokens),
+            KvRoom::Bytes(bytes) => Some(options.kv_tokens_in(bytes, &checkpoint)?),
+        };
         let bar = LoadBar::new();
-        let executor =
-            CpuExecutor::load(&checkpoint, &self.options(room), &mut |done, total| bar.show(done, total))?;
+        let executor = CpuExecutor::load(&checkpoint, &options, &mut |done, total| bar.show(done, total))?;
         Ok(Loaded { name: files.name, checkpoint, executor })
     }
 
-    fn options(&self, room: Room) -> CpuOptions {
+    fn options(&self, step: StepLimits) -> CpuOptions {
         let defaults = CpuOptions::default();
         let precision = match self.precision {
             PrecisionArg::Fast => Precision::Fast,
@@ -124,8 +140,8 @@ impl ModelArgs {
             }),
             context: self.context,
             rope_scaling: self.rope_scaling,
-            kv_tokens: room.kv_tokens,
-            step: room.step,
+            step,
+            ..defaults
         }
     }
 }

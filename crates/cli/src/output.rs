@@ -29,3 +29,8 @@ impl Write for Output {
         self.0.flush()
     }
 }
+
+/// A line beside the result, on standard error. Nobody reading it is no reason to stop.
+pub fn tell(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}

@@ -56,6 +56,23 @@ impl Default for CpuOptions {
     }
 }
 
+impl CpuOptions {
+    /// Number format of keys and values.
+    pub fn kv_format(&self) -> KvFormat {
+        self.kv_format.unwrap_or(match self.load.precision {
+            ropeway_model::Precision::Fast => KvFormat::S16,
+            ropeway_model::Precision::F32 => KvFormat::F32,
+        })
+    }
+
+    /// Tokens of KV memory that fit into `bytes`; whole blocks, at least one.
+    pub fn kv_tokens_in(&self, bytes: u64, checkpoint: &Checkpoint) -> Result<usize, LoadError> {
+        let spec = DecoderSpec::from_checkpoint(checkpoint)?;
+        let block = KvCache::bytes_for(&spec, self.kv_format(), 1) as u64;
+        Ok((bytes / block).max(1) as usize * BLOCK)
+    }
+}
+
 /// A model on the CPU.
 pub struct CpuExecutor {
     compute: Compute,
@@ -96,12 +113,8 @@ impl CpuExecutor {
         }
         let mut compute = Compute::new(options.isa, options.threads);
         let decoder = load(checkpoint, spec, options.load, &mut compute, progress)?;
-        let format = options.kv_format.unwrap_or(match options.load.precision {
-            ropeway_model::Precision::Fast => KvFormat::S16,
-            ropeway_model::Precision::F32 => KvFormat::F32,
-        });
         let blocks = options.kv_tokens.unwrap_or(decoder.spec.context).div_ceil(BLOCK).max(1);
-        let kv = KvCache::new(&decoder.spec, format, blocks);
+        let kv = KvCache::new(&decoder.spec, options.kv_format(), blocks);
         let work = Workspace::new(&decoder, kv.layout(), options.step, &mut compute);
         let samplers = Samplers::new(&compute);
         Ok(Self { compute, decoder, kv, work, samplers, flat: Flat::default() })

@@ -23,7 +23,7 @@ use crate::request::Class;
 use crate::roster::Roster;
 use crate::sequence::{Sequence, Slot};
 use clients::Clients;
-pub use pace::Pace;
+pub use pace::{DEFAULT_ITL_TARGET, Pace};
 pub use plan::{Plan, Planned};
 use policy::{Candidate, Place, Policy, PolicyKind, Surroundings, Turns};
 

@@ -1,5 +1,6 @@
 //! `ropeway bench`: how fast this machine is, and how much of it is used.
 
+mod engine;
 mod kernels;
 mod model;
 
@@ -12,6 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   ropeway bench model                 prefill and decode of the default model
   ropeway bench model --json > a.json
+  ropeway bench engine                many requests at once
   ropeway bench kernels               every kernel against the machine's limits
   ropeway bench model --isa avx2      as a CPU without AVX-512 would run";
 
@@ -26,6 +28,7 @@ pub struct Bench {
 #[derive(Debug, Subcommand)]
 enum What {
     Model(model::Model),
+    Engine(engine::Engine),
     Kernels(kernels::Kernels),
 }
 
@@ -33,6 +36,7 @@ impl Bench {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self.what {
             What::Model(command) => command.run(output),
+            What::Engine(command) => command.run(output),
             What::Kernels(command) => command.run(output),
         }
     }
@@ -44,12 +48,26 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// What `share` (of 1) of the values do not exceed.
+fn percentile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let rank = (share * values.len() as f64).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::median;
+    use super::*;
 
     #[test]
     fn the_median_ignores_one_outlier() {
         assert!((median(vec![1.0, 100.0, 2.0]) - 2.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let values: Vec<f64> = (1..=200).map(f64::from).collect();
+        let at = |share| percentile(values.clone(), share) as u32;
+        assert_eq!((at(0.5), at(0.99), at(1.0)), (100, 198, 200));
     }
 }

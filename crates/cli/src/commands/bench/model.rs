@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::median;
 use crate::failure::Failure;
-use crate::model_args::{ModelArgs, Room};
+use crate::model_args::{KvRoom, ModelArgs, Room};
 use crate::output::Output;
 
 /// Measure prefill and decode of a model
@@ -58,7 +58,7 @@ impl Model {
         let per_sequence = (self.held + self.tokens + 2).next_multiple_of(32);
         let longest = self.prefill.iter().copied().max().unwrap_or(0);
         let room = Room {
-            kv_tokens: Some((sequences * per_sequence).max(longest).max(32)),
+            kv: KvRoom::Tokens((sequences * per_sequence).max(longest).max(32)),
             step: StepLimits { tokens: self.chunk.max(sequences).max(1), rows: sequences },
         };
         let mut loaded = self.options.load(&self.name, room)?;

@@ -8,14 +8,13 @@ use ropeway_executor::SamplingParams;
 use ropeway_text::{ChatRequest, ChatTemplate, Detokenizer, Special, TextError, Tokenizer};
 use serde_json::Value;
 
-use super::chat::tell;
 use super::conversation::{Conversation, Fitted, Room};
 use super::interrupt;
 use super::report::{Report, Stopwatch};
 use crate::failure::Failure;
 use crate::generate::{Answer, End, Event, GenerateError, Generator, Request};
 use crate::model_args::Loaded;
-use crate::output::Output;
+use crate::output::{Output, tell};
 
 /// A prompt with fewer tokens to compute is answered before a bar would be read.
 const WORTH_A_BAR: usize = 2000;

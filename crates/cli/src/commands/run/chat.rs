@@ -1,13 +1,11 @@
 //! The interactive loop: read a wish, fulfil it, until the person has had enough.
 
-use std::io::{self, Write};
-
 use super::assistant::Assistant;
 use super::conversation::Conversation;
 use super::input::{Terminal, Wish, next_wish};
 use super::interrupt;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, tell};
 
 const HELP: &str = "\
 /system TEXT   tell the model how to behave; without TEXT, stop telling it
@@ -83,9 +81,4 @@ fn answer(
         }
         done => done,
     }
-}
-
-/// A line beside the conversation. Nobody reading it is no reason to stop.
-pub fn tell(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
 }

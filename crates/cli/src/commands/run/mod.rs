@@ -28,7 +28,7 @@ use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 use ropeway_model::StepLimits;
 
 use crate::failure::Failure;
-use crate::model_args::{ModelArgs, Room};
+use crate::model_args::{KvRoom, ModelArgs, Room};
 use crate::output::Output;
 use crate::reading;
 use assistant::Assistant;
@@ -36,7 +36,7 @@ use conversation::Conversation;
 use sampling::SamplingArgs;
 
 /// One conversation: a step never samples more than one token.
-const ROOM: Room = Room { kv_tokens: None, step: StepLimits { tokens: DEFAULT_STEP_TOKENS, rows: 1 } };
+const ROOM: Room = Room { kv: KvRoom::Window, step: StepLimits { tokens: DEFAULT_STEP_TOKENS, rows: 1 } };
 
 const EXAMPLES: &str = "\
 Examples:

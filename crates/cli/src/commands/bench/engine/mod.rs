@@ -1,0 +1,154 @@
+//! `ropeway bench engine`: many requests at once, without server or text.
+//!
+//! ```text
+//! lab.rs          the engine under test, made-up requests, streams with a watch on them
+//! throughput.rs   N requests at once against one after another
+//! trio.rs         two short prompts and a long one, each alone and together
+//! itl.rs          a stream while a long prompt is read beside it
+//! prefix.rs       the first token of a prompt whose beginning is cached
+//! scheduler.rs    what deciding costs with many running and many more waiting
+//! ```
+//! Every prompt of every repetition has other tokens, so that the prefix cache helps only where it is what is
+//! measured. Nothing else may run meanwhile, or the figures are worth nothing.
+
+mod itl;
+mod lab;
+mod prefix;
+mod scheduler;
+mod throughput;
+mod trio;
+
+use std::fmt::Display;
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::engine_args::{EngineArgs, For};
+use crate::failure::Failure;
+use crate::model_args::ModelArgs;
+use crate::output::{Output, tell};
+use lab::Lab;
+
+/// Measure continuous batching
+#[derive(Debug, Args)]
+pub struct Engine {
+    /// A name from `ropeway list`, or a path
+    #[arg(value_name = "MODEL", default_value = DEFAULT_CHAT_MODEL)]
+    name: String,
+    /// What to measure (default: everything)
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    scenario: Vec<Scenario>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sizes: Sizes,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    options: ModelArgs,
+}
+
+/// How much is measured.
+#[derive(Clone, Debug, Args)]
+struct Sizes {
+    /// Requests at once (throughput)
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,5,10,18,32,64")]
+    requests: Vec<usize>,
+    /// Tokens of a short prompt (throughput, itl, scheduler)
+    #[arg(long, value_name = "TOKENS", default_value_t = 100)]
+    prompt: usize,
+    /// New tokens of each request (throughput, trio)
+    #[arg(long, value_name = "TOKENS", default_value_t = 64)]
+    new: usize,
+    /// Tokens of the long prompt (trio, itl)
+    #[arg(long, value_name = "TOKENS", default_value_t = 7600)]
+    long: usize,
+    /// Cached tokens at the beginning of a prompt (prefix)
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1024,2048,4096")]
+    cached: Vec<usize>,
+    /// Measurements; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    Throughput,
+    Trio,
+    Itl,
+    Prefix,
+    Scheduler,
+}
+
+/// What a scenario found, for people and as JSON.
+struct Finding {
+    text: String,
+    json: Value,
+}
+
+impl Finding {
+    fn of(report: &(impl Display + Serialize)) -> Result<Finding, Failure> {
+        let json = serde_json::to_value(report).map_err(std::io::Error::from)?;
+        Ok(Finding { text: report.to_string(), json })
+    }
+}
+
+impl Scenario {
+    fn measure(self, lab: &mut Lab, sizes: &Sizes, itl_target: u32) -> Result<Finding, Failure> {
+        match self {
+            Scenario::Throughput => Finding::of(&throughput::measure(lab, sizes)?),
+            Scenario::Trio => Finding::of(&trio::measure(lab, sizes)?),
+            Scenario::Itl => Finding::of(&itl::measure(lab, sizes, itl_target)?),
+            Scenario::Prefix => Finding::of(&prefix::measure(lab, sizes)?),
+            Scenario::Scheduler => Finding::of(&scheduler::measure(lab, sizes)?),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Scenario::Throughput => "throughput",
+            Scenario::Trio => "trio",
+            Scenario::Itl => "itl",
+            Scenario::Prefix => "prefix",
+            Scenario::Scheduler => "scheduler",
+        }
+    }
+}
+
+impl Engine {
+    pub fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let started = self.engine.start(&self.options, &self.name, For::Many)?;
+        tell(&started.summary());
+        let mut lab = Lab::new(started.handle.clone());
+        lab.warm_up()?;
+        let mut found = Map::new();
+        for scenario in Scenario::value_variants() {
+            if !self.scenario.is_empty() && !self.scenario.contains(scenario) {
+                continue;
+            }
+            let finding = scenario.measure(&mut lab, &self.sizes, self.engine.itl_target())?;
+            found.insert(scenario.name().into(), finding.json);
+            if !self.json {
+                writeln!(output, "{}", finding.text)?;
+                output.flush()?;
+            }
+        }
+        if self.json {
+            output.json(&json!({
+                "model": started.name,
+                "isa": started.machine.isa,
+                "threads": started.machine.threads,
+                "kv_tokens": started.kv_tokens(),
+                "itl_target_ms": self.engine.itl_target(),
+                "policy": self.engine.policy(),
+                "repeat": self.sizes.repeat,
+                "scenarios": found,
+            }))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! What deciding costs: the time to plan and to commit a step with many running and many more waiting.
+
+use std::fmt;
+use std::time::Duration;
+
+use ropeway_engine::StepRecord;
+use serde::Serialize;
+
+use super::Sizes;
+use super::lab::Lab;
+use crate::commands::bench::{median, percentile};
+use crate::failure::Failure;
+
+/// Streams in the batch.
+const RUNNING: usize = 64;
+
+/// Requests behind them.
+const WAITING: usize = 1000;
+
+/// Steps that are looked at.
+const STEPS: u64 = 20;
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Overhead {
+    steps: usize,
+    /// Streams in the batch, the least of all steps.
+    running: usize,
+    /// Requests behind them, the least of all steps.
+    waiting: usize,
+    plan_us: f64,
+    commit_us: f64,
+    execute_ms: f64,
+    /// Planning and committing, of the whole step.
+    share: f64,
+    share_p99: f64,
+}
+
+pub fn measure(lab: &mut Lab, sizes: &Sizes) -> Result<Overhead, Failure> {
+    let records = crowded_steps(lab, sizes)?;
+    let micros = |time: fn(&StepRecord) -> Duration| {
+        median(records.iter().map(|record| time(record).as_secs_f64() * 1e6).collect())
+    };
+    let shares: Vec<f64> = records.iter().map(share).collect();
+    Ok(Overhead {
+        steps: records.len(),
+        running: records.iter().map(|record| record.running).min().unwrap_or(0),
+        waiting: records.iter().map(|record| record.waiting).min().unwrap_or(0),
+        plan_us: micros(|record| record.plan),
+        commit_us: micros(|record| record.commit),
+        execute_ms: micros(|record| record.execute) / 1e3,
+        share: median(shares.clone()),
+        share_p99: percentile(shares, 0.99),
+    })
+}
+
+/// Steps right after a crowd arrived behind streams at work.
+fn crowded_steps(lab: &mut Lab, sizes: &Sizes) -> Result<Vec<StepRecord>, Failure> {
+    let mut streams = Vec::with_capacity(RUNNING + WAITING);
+    for _ in 0..RUNNING {
+        streams.push(lab.submit(sizes.prompt, usize::MAX)?);
+    }
+    for stream in &mut streams {
+        // Two events: the prompt is computed, the first token is there.
+        stream.wait();
+        stream.wait();
+    }
+    for _ in 0..WAITING {
+        streams.push(lab.submit(sizes.prompt, sizes.new)?);
+    }
+    // The step under way may have begun before the crowd was there.
+    let begin = lab.steps() + 1;
+    lab.wait_for_step(begin + STEPS);
+    let records = lab.steps_since(begin);
+    drop(streams);
+    lab.settle();
+    Ok(records)
+}
+
+fn share(record: &StepRecord) -> f64 {
+    let own = record.plan + record.commit;
+    own.as_secs_f64() / (own + record.execute).as_secs_f64()
+}
+
+impl fmt::Display for Overhead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "scheduler: {} steps with at least {} running and {} waiting",
+            self.steps, self.running, self.waiting
+        )?;
+        writeln!(
+            f,
+            "  plan {:.0} us, commit {:.0} us beside {:.1} ms of computing: {:.2} % (p99 {:.2} %)",
+            self.plan_us,
+            self.commit_us,
+            self.execute_ms,
+            100.0 * self.share,
+            100.0 * self.share_p99
+        )
+    }
+}

@@ -1,0 +1,127 @@
+//! The arguments of every command that starts an engine, and the start itself.
+
+use std::time::Duration;
+
+use clap::Args;
+use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
+use ropeway_engine::{DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, spawn};
+use ropeway_model::StepLimits;
+use ropeway_weights::Checkpoint;
+
+use crate::failure::Failure;
+use crate::memory::{self, parse_size};
+use crate::model_args::{KvRoom, Loaded, ModelArgs, Room};
+
+/// Share of the free memory that keys and values get unless told otherwise. Blocks are touched only as they are used,
+/// but the prefix cache keeps what was used, so that a busy engine ends up with all of it. The other half is for the
+/// weights, which are not loaded yet when this is decided, and for everyone else on the machine.
+const SHARE_OF_FREE_MEMORY: u64 = 2;
+
+/// KV memory where the system does not tell what is free.
+const UNKNOWN_MEMORY: u64 = 1 << 30;
+
+/// Rows of logits in a step: as many as tokens. A stream takes one token of a step, so that tokens run out no sooner
+/// than rows, and how many requests run together is up to the KV memory alone. Logits that nobody asks for are never
+/// touched: their rows cost addresses, not memory.
+const STEP: StepLimits = StepLimits { tokens: DEFAULT_STEP_TOKENS, rows: DEFAULT_STEP_TOKENS };
+
+/// How requests share the machine.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Engine options")]
+pub struct EngineArgs {
+    /// Memory for keys and values, as in 512MiB or 2GiB (default: half of what
+    /// is free; for one conversation what its context needs)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    kv_memory: Option<u64>,
+    /// Longest time between two tokens of a stream that prompts beside it may
+    /// cause, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = DEFAULT_ITL_TARGET.as_millis() as u32,
+          value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    itl_target: u32,
+    /// Who goes first: fair, fifo, shortest or balance
+    #[arg(long, value_name = "NAME", default_value = PolicyKind::default().name())]
+    policy: PolicyKind,
+}
+
+/// How many conversations an engine is started for.
+#[derive(Clone, Copy, Debug)]
+pub enum For {
+    /// A single one: more KV memory than its window is of no use.
+    OneConversation,
+    /// As many as there is memory for.
+    Many,
+}
+
+/// An engine at work.
+pub struct Started {
+    /// The model's name.
+    pub name: String,
+    /// Its files.
+    pub checkpoint: Checkpoint,
+    /// The way in.
+    pub handle: Handle,
+    /// What it runs on.
+    pub machine: Machine,
+}
+
+/// What an engine runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Instruction set.
+    pub isa: &'static str,
+    /// Compute threads.
+    pub threads: usize,
+}
+
+impl EngineArgs {
+    /// Loads the model, fetching it first if need be, and starts an engine on it.
+    pub fn start(&self, options: &ModelArgs, model: &str, whom: For) -> Result<Started, Failure> {
+        let kv = match (self.kv_memory, whom) {
+            (Some(bytes), _) => KvRoom::Bytes(bytes),
+            (None, For::OneConversation) => KvRoom::Window,
+            (None, For::Many) => KvRoom::Bytes(default_kv_memory()),
+        };
+        let Loaded { name, checkpoint, mut executor } = options.load(model, Room { kv, step: STEP })?;
+        let compute = executor.compute();
+        let machine = Machine { isa: compute.isa().name(), threads: compute.threads() };
+        let (handle, _) = spawn(Box::new(executor), &self.settings());
+        Ok(Started { name, checkpoint, handle, machine })
+    }
+
+    /// How requests share the machine.
+    pub fn settings(&self) -> Settings {
+        let pace = Pace::new(Duration::from_millis(self.itl_target.into()));
+        Settings { policy: self.policy, pace, ..Settings::default() }
+    }
+
+    /// Time between two tokens, in milliseconds.
+    pub fn itl_target(&self) -> u32 {
+        self.itl_target
+    }
+
+    /// The policy's name.
+    pub fn policy(&self) -> &'static str {
+        self.policy.name()
+    }
+}
+
+impl Started {
+    /// Tokens that its KV memory holds.
+    pub fn kv_tokens(&self) -> usize {
+        let limits = self.handle.limits();
+        limits.blocks * limits.block_tokens
+    }
+
+    /// One line about it for people.
+    pub fn summary(&self) -> String {
+        let Machine { isa, threads } = self.machine;
+        let (name, tokens, context) = (&self.name, self.kv_tokens(), self.handle.limits().context);
+        format!(
+            "{name} on {isa} with {threads} threads; KV memory for {tokens} tokens, at most {context} a request"
+        )
+    }
+}
+
+fn default_kv_memory() -> u64 {
+    memory::available().map_or(UNKNOWN_MEMORY, |free| free / SHARE_OF_FREE_MEMORY)
+}
