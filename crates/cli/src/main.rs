@@ -1,15 +1,14 @@
 //! The `ropeway` command.
 //!
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
-//! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says
-//! about itself, [`model_args`] how a model is loaded, [`engine_args`] how an engine is started on it with [`memory`],
-//! [`generate`] the loop from a prompt to tokens. Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
+//! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
+//! [`model_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`memory`] sizes of memory.
+//! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod commands;
 mod engine_args;
 mod facts;
 mod failure;
-mod generate;
 mod memory;
 mod model_args;
 mod output;

@@ -1,9 +1,11 @@
 //! A model with its tokenizer and chat template: a conversation in, a streamed answer out.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::Ordering;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ropeway_cpu::CpuExecutor;
+use ropeway_engine::request::room;
+use ropeway_engine::{Class, Event, EventStream, FinishReason, Handle, Rejected, Request, SequenceError};
 use ropeway_executor::SamplingParams;
 use ropeway_text::{ChatRequest, ChatTemplate, Detokenizer, Special, TextError, Tokenizer};
 use serde_json::Value;
@@ -11,9 +13,8 @@ use serde_json::Value;
 use super::conversation::{Conversation, Fitted, Room};
 use super::interrupt;
 use super::report::{Report, Stopwatch};
+use crate::engine_args::Started;
 use crate::failure::Failure;
-use crate::generate::{Answer, End, Event, GenerateError, Generator, Request};
-use crate::model_args::Loaded;
 use crate::output::{Output, tell};
 
 /// A prompt with fewer tokens to compute is answered before a bar would be read.
@@ -33,12 +34,25 @@ pub struct Settings {
 /// Someone to talk to.
 pub struct Assistant {
     name: String,
-    generator: Generator<CpuExecutor>,
+    handle: Handle,
     tokenizer: Tokenizer,
     template: ChatTemplate,
     settings: Settings,
     /// Whether it was told that old turns are forgotten; once is enough.
     told_forgetting: bool,
+}
+
+/// Why an answer is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The model ended it.
+    Model,
+    /// It has as many tokens as were asked for.
+    MaxTokens,
+    /// The context is full.
+    Context,
+    /// Someone cancelled it.
+    Cancelled,
 }
 
 /// What was said, and how that went.
@@ -50,14 +64,14 @@ struct Said {
 
 impl Assistant {
     /// The loaded model, ready to answer. Without a template of its own it is spoken to in ChatML.
-    pub fn new(loaded: Loaded, settings: Settings) -> Result<Assistant, Failure> {
-        let tokenizer = Tokenizer::from_checkpoint(&loaded.checkpoint)?;
-        let template = match ChatTemplate::from_checkpoint(&loaded.checkpoint)? {
+    pub fn new(started: Started, settings: Settings) -> Result<Assistant, Failure> {
+        let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
+        let template = match ChatTemplate::from_checkpoint(&started.checkpoint)? {
             Some(template) => template,
             None => ChatTemplate::chatml()?,
         };
-        let generator = Generator::new(loaded.executor);
-        Ok(Assistant { name: loaded.name, generator, tokenizer, template, settings, told_forgetting: false })
+        let Started { name, handle, .. } = started;
+        Ok(Assistant { name, handle, tokenizer, template, settings, told_forgetting: false })
     }
 
     /// The model's name.
@@ -67,14 +81,14 @@ impl Assistant {
 
     /// Tokens that a prompt and its answer may have together.
     pub fn room(&self) -> usize {
-        self.generator.room()
+        room(self.handle.limits())
     }
 
     /// Continues a text as it is.
     pub fn proceed(&mut self, text: &str, output: &mut Output) -> Result<(), Failure> {
         let prompt = self.tokenizer.encode(text, Special::PROMPT)?;
         let detokenizer = self.tokenizer.detokenizer().continuing();
-        let said = self.stream(&prompt, detokenizer, output)?;
+        let said = self.stream(prompt, detokenizer, output)?;
         self.tell_end(&said);
         Ok(())
     }
@@ -90,7 +104,7 @@ impl Assistant {
         let room = Room::of_context(self.room());
         let Fitted { prompt, forgotten } = conversation.fit(room, |messages| self.encode(messages))?;
         self.tell_forgotten(forgotten);
-        let said = self.stream(&prompt, self.tokenizer.detokenizer(), output)?;
+        let said = self.stream(prompt, self.tokenizer.detokenizer(), output)?;
         self.tell_end(&said);
         match said {
             Said { end: End::Cancelled, text, .. } if text.is_empty() => conversation.withdraw(),
@@ -107,27 +121,27 @@ impl Assistant {
     /// Writes the answer as it comes, and ends it with a line break.
     fn stream(
         &mut self,
-        prompt: &[u32],
-        mut detokenizer: Detokenizer,
+        prompt: Vec<u32>,
+        detokenizer: Detokenizer,
         output: &mut Output,
     ) -> Result<Said, Failure> {
+        let mut answer = Answer {
+            text: String::new(),
+            detokenizer,
+            bar: PrefillBar::new(prompt.len()),
+            watch: Stopwatch::start(prompt.len()),
+        };
         let request = Request {
-            params: &self.settings.params,
-            ends: self.tokenizer.eos_tokens(),
+            prompt,
+            params: self.settings.params.clone(),
             max_tokens: self.settings.max_tokens,
-            cancel: interrupt::flag(),
+            ends: self.tokenizer.eos_tokens().to_vec(),
+            class: Class::Interactive,
+            ..Request::default()
         };
-        let mut answer = self.generator.answer(prompt, request).map_err(unanswered)?;
-        let mut watch = Stopwatch::start(prompt.len(), answer.reused());
-        let bar = PrefillBar::new(answer.pending());
-        let mut text = String::new();
-        let end = loop {
-            match next(&mut answer, &bar, &mut watch)? {
-                Event::Computed => {}
-                Event::Token(token) => write(output, detokenizer.push(token), &mut text)?,
-                Event::End(end) => break end,
-            }
-        };
+        let mut events = self.handle.submit(request).map_err(refused)?;
+        let end = answer.follow(&mut events, self.settings.max_tokens, output)?;
+        let Answer { mut text, mut detokenizer, bar, watch } = answer;
         let report = watch.stop();
         drop(bar);
         write(output, &detokenizer.finish(), &mut text)?;
@@ -159,20 +173,54 @@ impl Assistant {
     }
 }
 
-/// One step, measured and shown.
-fn next(
-    answer: &mut Answer<'_, CpuExecutor>,
-    bar: &PrefillBar,
-    watch: &mut Stopwatch,
-) -> Result<Event, Failure> {
-    let event = answer.advance().map_err(unanswered)?;
-    bar.show(answer.pending());
-    match event {
-        Event::Token(_) => watch.token(true),
-        Event::End(End::Model) => watch.token(false),
-        Event::Computed | Event::End(_) => {}
+/// An answer in the making.
+struct Answer {
+    text: String,
+    detokenizer: Detokenizer,
+    bar: PrefillBar,
+    watch: Stopwatch,
+}
+
+impl Answer {
+    /// Takes events until the answer is over or someone had enough of it.
+    fn follow(
+        &mut self,
+        events: &mut EventStream,
+        max_tokens: Option<usize>,
+        output: &mut Output,
+    ) -> Result<End, Failure> {
+        while !interrupt::flag().load(Ordering::Relaxed) {
+            match events.wait() {
+                Some(Event::Prefilled { computed, cached }) => {
+                    self.watch.reused(cached);
+                    self.bar.show(computed, cached);
+                }
+                Some(Event::Token { sampled, .. }) => {
+                    self.watch.token(true);
+                    write(output, self.detokenizer.push(sampled.token), &mut self.text)?;
+                }
+                Some(Event::Finished { reason, usage, .. }) => {
+                    self.watch.reused(usage.cached);
+                    return self.end(reason, max_tokens == Some(usage.generated));
+                }
+                None => break,
+            }
+        }
+        Ok(End::Cancelled)
     }
-    Ok(event)
+
+    fn end(&mut self, reason: FinishReason, as_asked: bool) -> Result<End, Failure> {
+        match reason {
+            FinishReason::End(_) => {
+                self.watch.token(false);
+                Ok(End::Model)
+            }
+            FinishReason::Length if as_asked => Ok(End::MaxTokens),
+            FinishReason::Length => Ok(End::Context),
+            FinishReason::Cancelled | FinishReason::TimedOut => Ok(End::Cancelled),
+            FinishReason::Failed(error) => Err(failed(error)),
+        }
+    }
 }
 
 fn write(output: &mut Output, piece: &str, text: &mut String) -> io::Result<()> {
@@ -181,15 +229,27 @@ fn write(output: &mut Output, piece: &str, text: &mut String) -> io::Result<()> 
     output.flush()
 }
 
-fn unanswered(error: GenerateError) -> Failure {
-    let hint = match error {
-        GenerateError::Empty => "write something to answer",
-        GenerateError::TooLong { .. } => {
-            "shorten the prompt, or give --context a larger number of tokens (with --rope-scaling beyond what the \
-             model was trained for)"
+/// In the words of a conversation.
+fn refused(reason: Rejected) -> Failure {
+    match reason {
+        Rejected::EmptyPrompt => {
+            Failure::new("the prompt is empty; give it some text", "write something to answer")
         }
-        GenerateError::Step(_) => "try again; `--isa portable` avoids this CPU's special instructions",
-        GenerateError::Row(_) => "check the model with `ropeway show`, or try `--precision f32`",
+        Rejected::TooLong { tokens, room } => Failure::new(
+            format!("the prompt has {tokens} tokens, but only {room} with the answer fit into the context"),
+            "shorten the prompt, or give --context a larger number of tokens (with --rope-scaling beyond what the \
+             model was trained for)",
+        ),
+        other => other.into(),
+    }
+}
+
+fn failed(error: SequenceError) -> Failure {
+    let hint = match error {
+        SequenceError::Row(_) => "check the model with `ropeway show`, or try `--precision f32`",
+        SequenceError::Step(_) | SequenceError::EngineGone => {
+            "try again; `--isa portable` avoids this CPU's special instructions"
+        }
     };
     Failure::new(error, hint)
 }
@@ -197,22 +257,25 @@ fn unanswered(error: GenerateError) -> Failure {
 /// How much of a long prompt is computed, on a terminal; nothing elsewhere.
 struct PrefillBar {
     bar: Option<ProgressBar>,
-    total: usize,
+    prompt: usize,
 }
 
 impl PrefillBar {
-    fn new(total: usize) -> PrefillBar {
-        let wanted = total > WORTH_A_BAR && io::stderr().is_terminal();
-        let bar = wanted.then(|| {
-            let style = ProgressStyle::with_template("reading     [{bar:30}] {pos}/{len} tokens {eta}");
-            ProgressBar::new(total as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        });
-        PrefillBar { bar, total }
+    fn new(prompt: usize) -> PrefillBar {
+        PrefillBar { bar: None, prompt }
     }
 
-    fn show(&self, pending: usize) {
+    /// Of the prompt, `computed` tokens are there, and `cached` of them were before.
+    fn show(&mut self, computed: usize, cached: usize) {
+        let (total, pending) = (self.prompt - cached, self.prompt - computed);
+        let wanted = total > WORTH_A_BAR && pending > 0 && io::stderr().is_terminal();
+        if wanted && self.bar.is_none() {
+            let style = ProgressStyle::with_template("reading     [{bar:30}] {pos}/{len} tokens {eta}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            self.bar = Some(ProgressBar::new(total as u64).with_style(style));
+        }
         let Some(bar) = &self.bar else { return };
-        bar.set_position((self.total - pending) as u64);
+        bar.set_position((total - pending) as u64);
         if pending == 0 && !bar.is_finished() {
             bar.finish_and_clear();
         }

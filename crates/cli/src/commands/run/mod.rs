@@ -8,8 +8,9 @@
 //! | `chat` | the interactive loop, on what `input` reads and `interrupt` hears |
 //! | `report` | what `--verbose` tells |
 //!
-//! The answer goes to standard output as it comes; everything else to standard error. It relies on
-//! [`generate`](crate::generate) for the tokens and must never keep a word of what was said after it ends.
+//! The answer goes to standard output as it comes; everything else to standard error. It relies on the
+//! engine for the tokens, whose prefix cache keeps what earlier turns computed, and must never keep a word of what was
+//! said after it ends.
 
 mod assistant;
 mod chat;
@@ -23,20 +24,16 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use clap::Args;
-use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
-use ropeway_model::StepLimits;
 
+use crate::engine_args::{EngineArgs, For};
 use crate::failure::Failure;
-use crate::model_args::{KvRoom, ModelArgs, Room};
+use crate::model_args::ModelArgs;
 use crate::output::Output;
 use crate::reading;
 use assistant::Assistant;
 use conversation::Conversation;
 use sampling::SamplingArgs;
-
-/// One conversation: a step never samples more than one token.
-const ROOM: Room = Room { kv: KvRoom::Window, step: StepLimits { tokens: DEFAULT_STEP_TOKENS, rows: 1 } };
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,6 +72,8 @@ pub struct Run {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
     options: ModelArgs,
 }
 
@@ -90,13 +89,13 @@ impl Run {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
         self.check_model_name()?;
         let source = self.source()?;
-        let loaded = self.options.load(&self.model, ROOM)?;
+        let started = self.engine.start(&self.options, &self.model, For::OneConversation)?;
         let settings = assistant::Settings {
             params: self.sampling.params(),
             max_tokens: self.max_tokens.map(|tokens| tokens as usize),
             verbose: self.verbose,
         };
-        let mut assistant = Assistant::new(loaded, settings)?;
+        let mut assistant = Assistant::new(started, settings)?;
         let mut conversation = Conversation::new(self.system);
         match source {
             Source::Terminal => chat::talk(&mut assistant, &mut conversation, output),

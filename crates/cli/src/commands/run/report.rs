@@ -32,9 +32,14 @@ pub struct Report {
 
 impl Stopwatch {
     /// Starts to measure.
-    pub fn start(prompt: usize, reused: usize) -> Stopwatch {
-        let report = Report { prompt, reused, ..Report::default() };
+    pub fn start(prompt: usize) -> Stopwatch {
+        let report = Report { prompt, ..Report::default() };
         Stopwatch { start: Instant::now(), first: None, report }
+    }
+
+    /// So many tokens of the prompt were computed in an earlier turn.
+    pub fn reused(&mut self, tokens: usize) {
+        self.report.reused = tokens;
     }
 
     /// A token is there; `said` tells whether it is part of the answer.
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_end_token_counts_as_a_step_but_not_as_a_word() {
-        let mut watch = Stopwatch::start(3, 0);
+        let mut watch = Stopwatch::start(3);
         for said in [true, true, false] {
             watch.token(said);
         }

@@ -47,7 +47,7 @@ pub struct Engine {
     #[command(flatten)]
     sizes: Sizes,
     #[command(flatten)]
-    engine: EngineArgs,
+    sharing: EngineArgs,
     #[command(flatten)]
     options: ModelArgs,
 }
@@ -121,7 +121,7 @@ impl Scenario {
 
 impl Engine {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let started = self.engine.start(&self.options, &self.name, For::Many)?;
+        let started = self.sharing.start(&self.options, &self.name, For::Many)?;
         tell(&started.summary());
         let mut lab = Lab::new(started.handle.clone());
         lab.warm_up()?;
@@ -130,7 +130,7 @@ impl Engine {
             if !self.scenario.is_empty() && !self.scenario.contains(scenario) {
                 continue;
             }
-            let finding = scenario.measure(&mut lab, &self.sizes, self.engine.itl_target())?;
+            let finding = scenario.measure(&mut lab, &self.sizes, self.sharing.itl_target())?;
             found.insert(scenario.name().into(), finding.json);
             if !self.json {
                 writeln!(output, "{}", finding.text)?;
@@ -143,8 +143,8 @@ impl Engine {
                 "isa": started.machine.isa,
                 "threads": started.machine.threads,
                 "kv_tokens": started.kv_tokens(),
-                "itl_target_ms": self.engine.itl_target(),
-                "policy": self.engine.policy(),
+                "itl_target_ms": self.sharing.itl_target(),
+                "policy": self.sharing.policy(),
                 "repeat": self.sizes.repeat,
                 "scenarios": found,
             }))?;
