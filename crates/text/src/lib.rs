@@ -1,7 +1,8 @@
-//! Text in and out: tokenizers, incremental detokenisation, chat templates.
+//! Text in and out: tokenizers, incremental detokenisation, chat templates, answers taken apart.
 //!
 //! ```text
-//! messages ─ ChatTemplate::render ─> prompt ─ Tokenizer::encode ─> ids ... ids ─ Detokenizer::push ─> text
+//! messages ─ ChatTemplate::encode ─> ids
+//! ids ─ Detokenizer::push ─> text ─ OutputParser::push ─> text, reasoning, tool calls
 //! ```
 //!
 //! | module | what it is |
@@ -13,6 +14,7 @@
 //! | `pattern` | regular expressions in linear time |
 //! | `stop` | stop strings across token borders |
 //! | `chat` | the public [`ChatTemplate`] |
+//! | `output` | the public [`OutputParser`] |
 //!
 //! It relies on `ropeway-weights` for the files. Files are hostile until proven otherwise: whatever they say, loading
 //! and using them ends in a result or a [`TextError`] in bounded time and memory.
@@ -24,6 +26,7 @@ mod detokenizer;
 mod error;
 mod model;
 mod normalizer;
+mod output;
 mod pattern;
 mod pretokenizer;
 mod source;
@@ -35,6 +38,7 @@ mod vocabulary;
 pub use chat::{ChatRequest, ChatTemplate, TemplateTokens};
 pub use detokenizer::Detokenizer;
 pub use error::TextError;
+pub use output::{Delta, OutputOptions, OutputParser, OutputStyle};
 pub use stop::{StopMatcher, Stopping};
 pub use tokenizer::{Around, InText, Special, SpecialTokens, Tokenizer};
 
