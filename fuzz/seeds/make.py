@@ -1,4 +1,4 @@
-"""Writes the seed corpus beside this file: small valid checkpoints for the fuzzers to start from. Needs only Python."""
+"""Writes the seed corpus beside this file: small valid checkpoints and answers for the fuzzers to start from. Needs only Python."""
 
 import json
 import pathlib
@@ -114,7 +114,28 @@ def mlx_seeds():
     write("mlx", "plain", pair({}, safetensors({"n.weight": ("BF16", [4], 8)})))
 
 
+def output_seeds():
+    call = '{"name": "f", "arguments": {"a": ["x\\n", 1.5, null]}}'
+    arguments = '{"a": "\\ud83d\\ude00"}'
+    answers = {
+        "hermes": f"<think>\nHm.\n</think>\n\n<tool_call>\n{call}\n</tool_call>\n<tool_call>{call}</tool_call>",
+        "json": f"[{call}, {call}]",
+        "string": '{"name": "f", "arguments": "{\\"a\\": 1}"}; ' + call,
+        "python": "[f(a=1, b='x', c=[True, {\"k\": None}]), f()]",
+        "python_tag": f"<|python_tag|>{call}",
+        "function": f"<function=f>{arguments}</function>",
+        "mistral": f"[TOOL_CALLS]f[ARGS]{arguments}[TOOL_CALLS][{call}]",
+        "deepseek": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
+        f"{arguments}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "kimi": "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+        f"{arguments}<|tool_call_end|><|tool_calls_section_end|>",
+    }
+    for name, answer in answers.items():
+        write("output", name, b"\x08" + answer.encode())
+
+
 if __name__ == "__main__":
     gguf_seeds()
     safetensors_seeds()
     mlx_seeds()
+    output_seeds()

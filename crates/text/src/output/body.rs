@@ -2,6 +2,7 @@
 
 use super::call::Calls;
 use super::headed::Headed;
+use super::json::{Grown, Json};
 use super::pythonic::Pythonic;
 use super::sink::Sink;
 
@@ -12,6 +13,8 @@ pub(super) enum Step {
     Hold,
     /// It was taken, and everything up to it is handed out.
     Taken,
+    /// It was taken, and everything before it is handed out.
+    TakenBefore,
     /// It was the last one of the run, and everything is handed out.
     Done,
     /// It does not belong here, and was not taken: this is no call after all.
@@ -108,5 +111,19 @@ fn decide(opening: Opening, first: char) -> Option<Body> {
         Opening::Headed(name_of) => Some(Body::Headed(Headed::new(name_of))),
         Opening::JsonOrHeaded(name_of) => json.or(Some(Body::Headed(Headed::new(name_of)))),
         Opening::Pythonic => (first == '[').then(|| Body::Pythonic(Pythonic::new())),
+    }
+}
+
+/// Adds a character to arguments that are handed out as they come; done when they are complete.
+pub(super) fn stream(arguments: &mut Json, character: char, sink: &mut Sink) -> Step {
+    let grown = arguments.push(character);
+    let safe = arguments.take_safe();
+    sink.arguments(&safe);
+    match grown {
+        Grown::Complete => Step::Done,
+        Grown::More if safe.is_empty() => Step::Hold,
+        Grown::More if arguments.waits() => Step::TakenBefore,
+        Grown::More => Step::Taken,
+        Grown::CompleteBefore | Grown::Bad => Step::Bad,
     }
 }

@@ -3,7 +3,7 @@
 //! The call is opened as soon as its name is known and its arguments begin; from then on the arguments stream. Where the
 //! arguments come first, or are JSON inside a string, they are kept until they are complete.
 
-use super::body::{Names, Step};
+use super::body::{Names, Step, stream};
 use super::json::{Grown, Json};
 use super::sink::Sink;
 use serde_json::{Map, Value};
@@ -186,18 +186,13 @@ impl Call {
     }
 
     fn stream(&mut self, mut arguments: Json, character: char, sink: &mut Sink) -> Step {
-        let grown = arguments.push(character);
-        let safe = arguments.take_safe();
-        sink.arguments(&safe);
-        self.at = match grown {
-            Grown::Complete => Member::Comma,
-            _ => Member::Streaming(arguments),
-        };
-        match grown {
-            Grown::More if safe.is_empty() => Step::Hold,
-            Grown::More | Grown::Complete => Step::Taken,
-            Grown::CompleteBefore | Grown::Bad => Step::Bad,
+        let step = stream(&mut arguments, character, sink);
+        if step == Step::Done {
+            self.at = Member::Comma;
+            return Step::Taken;
         }
+        self.at = Member::Streaming(arguments);
+        step
     }
 
     fn end_value(&mut self, role: Role, text: &str, names: Names<'_>, sink: &mut Sink) -> Step {

@@ -1,7 +1,7 @@
 //! Calls whose name stands before their arguments: `get_weather[ARGS]{"city": "Paris"}` and the like.
 
-use super::body::Step;
-use super::json::{Grown, Json};
+use super::body::{Step, stream};
+use super::json::Json;
 use super::sink::Sink;
 
 /// The longest header in bytes: the tags of the wordiest format and a name of the 64 letters that APIs allow.
@@ -31,16 +31,7 @@ impl Headed {
             };
             sink.call(name);
         }
-        let arguments = self.arguments.get_or_insert_with(Json::new);
-        let grown = arguments.push(character);
-        let safe = arguments.take_safe();
-        sink.arguments(&safe);
-        match grown {
-            Grown::Complete => Step::Done,
-            Grown::More if safe.is_empty() => Step::Hold,
-            Grown::More => Step::Taken,
-            Grown::CompleteBefore | Grown::Bad => Step::Bad,
-        }
+        stream(self.arguments.get_or_insert_with(Json::new), character, sink)
     }
 
     pub(super) fn close(&mut self, sink: &mut Sink) -> bool {

@@ -87,9 +87,8 @@ impl Json {
             At::Low(part, high, backslash) => self.low(part, character, high, backslash),
             At::Word(start) => self.word(start, character),
             _ if is_space(character) => self.space(character),
-            At::Value => self.value(character),
             At::FirstItem if character == ']' => self.end_container(character),
-            At::FirstItem => self.value(character),
+            At::Value | At::FirstItem => self.value(character),
             At::FirstKey if character == '}' => self.end_container(character),
             At::FirstKey | At::Key if character == '"' => self.put(character, At::Text(Part::Key)),
             At::Colon if character == ':' => self.put(character, At::Value),
@@ -105,12 +104,20 @@ impl Json {
 
     /// Takes what has become safe, possibly nothing.
     pub(super) fn take_safe(&mut self) -> String {
+        if self.safe == 0 {
+            return String::new();
+        }
         let rest = self.out.split_off(self.safe);
         self.safe = 0;
         if let At::Word(start) = &mut self.at {
             *start -= self.out.len();
         }
         std::mem::replace(&mut self.out, rest)
+    }
+
+    /// Whether the last character is among what is not safe yet.
+    pub(super) fn waits(&self) -> bool {
+        !self.out.is_empty()
     }
 
     /// All of a complete value of which nothing was taken.
@@ -273,7 +280,16 @@ impl Json {
         if serde_json::from_str::<serde_json::Value>(&self.out[start..]).is_err() {
             return Grown::Bad;
         }
-        if self.end_value() == Grown::Complete { Grown::CompleteBefore } else { self.push(character) }
+        let safe = self.safe;
+        if self.end_value() == Grown::Complete {
+            return Grown::CompleteBefore;
+        }
+        let grown = self.push(character);
+        if grown == Grown::Bad {
+            // The word stays with the character that does not fit.
+            self.safe = safe;
+        }
+        grown
     }
 }
 

@@ -11,7 +11,7 @@
 //! to be something else, nor look at a character more than a fixed number of times.
 
 use super::Delta;
-use super::body::{Body, Names, Opening};
+use super::body::{Body, Names, Opening, Step};
 use super::call::Calls;
 use super::sink::Sink;
 use super::style::{OutputStyle, Reasoning, Untagged};
@@ -241,15 +241,14 @@ impl OutputParser {
             (false, Untagged::JsonAndPython) => Body::UndecidedList,
             _ => Body::Json(Calls::new()),
         };
-        // A list's bracket is what left it undecided; the rest is read as it comes.
-        let read = if matches!(body, Body::UndecidedList) { 1 } else { 0 };
+        // An undecided list has its bracket behind it.
+        let read = usize::from(matches!(body, Body::UndecidedList));
         self.held.push_str(&held[..read]);
         self.state = State::Calls { body, tagged: false, first: self.sink.calls() };
         held[read..].chars().for_each(|character| self.step(character));
     }
 
     fn call(&mut self, character: char) {
-        use super::body::Step;
         let State::Calls { body, tagged, .. } = &mut self.state else { return };
         let names = if *tagged { Names::Any } else { Names::Known(&self.known_tools) };
         match body.push(character, names, &mut self.sink) {
@@ -260,6 +259,10 @@ impl OutputParser {
                 }
             }
             Step::Taken => self.drop_held(),
+            Step::TakenBefore => {
+                self.drop_held();
+                self.held.push(character);
+            }
             Step::Done => {
                 self.drop_held();
                 self.state = State::Text;

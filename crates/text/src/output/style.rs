@@ -129,10 +129,9 @@ impl OutputStyle {
     pub fn detect(template: Option<&str>, knows_token: impl Fn(&str) -> bool) -> Self {
         let shows =
             |mark: &&str| template.is_some_and(|template| template.contains(*mark)) || knows_token(mark);
-        let speaks =
-            |format: &&Format| format.marks.is_empty() || format.marks.iter().any(|mark| shows(&mark));
+        let speaks = |format: &&Format| format.marks.is_empty() || format.marks.iter().any(&shows);
         let thinks = |tags: &&Reasoning| shows(&tags.open) || shows(&tags.close);
-        let python = PYTHONIC_MARKS.iter().any(|mark| shows(&mark));
+        let python = PYTHONIC_MARKS.iter().any(&shows);
         Self {
             formats: FORMATS.iter().filter(speaks).collect(),
             reasoning: REASONING.iter().filter(thinks).copied().collect(),
