@@ -34,6 +34,8 @@ pub(crate) struct AddedTokens {
     all: AhoCorasick,
     /// Without the special ones, with their indices.
     plain: (AhoCorasick, Vec<usize>),
+    /// The special ones, sorted by text.
+    special: Vec<usize>,
 }
 
 /// A part of the text.
@@ -52,7 +54,9 @@ impl AddedTokens {
         let plain: Vec<usize> = every.iter().copied().filter(|&index| !tokens[index].special).collect();
         let all = automaton(&tokens, &every)?;
         let plain = (automaton(&tokens, &plain)?, plain);
-        Ok(Self { tokens, all, plain })
+        let mut special: Vec<usize> = every.into_iter().filter(|&index| tokens[index].special).collect();
+        special.sort_by(|&a, &b| tokens[a].text.cmp(&tokens[b].text));
+        Ok(Self { tokens, all, plain, special })
     }
 
     /// The tokens of a vocabulary that GGUF marks as control, unknown or user-defined.
@@ -68,6 +72,24 @@ impl AddedTokens {
             })
         };
         Self::new(vocabulary.iter().filter_map(added).collect())
+    }
+
+    /// Whether `text` begins with a special token's text, or is the beginning of one.
+    pub(crate) fn begins_special(&self, text: &str) -> bool {
+        let mut candidates = &self.special[..];
+        for (depth, byte) in text.bytes().enumerate() {
+            let at = |&index: &usize| self.tokens[index].text.as_bytes().get(depth).copied();
+            let start = candidates.partition_point(|index| at(index) < Some(byte));
+            let end = candidates.partition_point(|index| at(index) <= Some(byte));
+            candidates = &candidates[start..end];
+            match candidates.first() {
+                None => return false,
+                // The shortest of those with a common beginning comes first.
+                Some(&index) if self.tokens[index].text.len() == depth + 1 => return true,
+                Some(_) => {}
+            }
+        }
+        !text.is_empty()
     }
 
     /// Calls `part` for everything in `text`, in order. Special tokens are taken as text unless `special`.
@@ -154,6 +176,18 @@ mod tests {
         let user_defined = AddedToken { special: false, ..token(1, "--") };
         let parts = split(vec![token(0, "<s>"), user_defined], "<s>--", false);
         assert_eq!(parts, [Part::Text("<s>", 0), Part::Token(1)]);
+    }
+
+    #[test]
+    fn the_beginning_of_a_special_token_is_recognised() {
+        let user_defined = AddedToken { special: false, ..token(2, "--") };
+        let tokens = AddedTokens::new(vec![token(0, "<s>"), token(1, "<|end|>"), user_defined]).unwrap();
+        for text in ["<s>", "<s>x", "<", "<|en", "<|end|>"] {
+            assert!(tokens.begins_special(text), "{text}");
+        }
+        for text in ["", "x<s>", "<x", "<s ", "--", "<|ends"] {
+            assert!(!tokens.begins_special(text), "{text}");
+        }
     }
 
     #[test]

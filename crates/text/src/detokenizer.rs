@@ -12,6 +12,8 @@ use crate::tokenizer::{SpecialTokens, Tokenizer};
 pub struct Detokenizer {
     tokenizer: Tokenizer,
     special: SpecialTokens,
+    /// Special tokens that are written although others are not.
+    shown: Vec<u32>,
     /// Bytes of the last token and of an unfinished character before it; at most three of them between calls.
     pending: Vec<u8>,
     /// What the last call gave out.
@@ -30,12 +32,20 @@ enum Place {
 
 impl Detokenizer {
     pub(crate) fn new(tokenizer: Tokenizer, special: SpecialTokens) -> Self {
-        Self { tokenizer, special, pending: Vec::new(), text: String::new(), place: Place::Start }
+        let (shown, pending, text) = (Vec::new(), Vec::new(), String::new());
+        Self { tokenizer, special, shown, pending, text, place: Place::Start }
     }
 
     /// Writes control tokens such as `<|im_end|>` as text as well; without this they are left out.
     pub fn keeping_special(mut self) -> Self {
         self.special = SpecialTokens::Keep;
+        self
+    }
+
+    /// Writes the special tokens with these texts as text as well, for instance those that
+    /// [`OutputStyle::markup`](crate::OutputStyle::markup) needs; texts that are no tokens are ignored.
+    pub fn showing<'t>(mut self, texts: impl IntoIterator<Item = &'t str>) -> Self {
+        self.shown.extend(texts.into_iter().filter_map(|text| self.tokenizer.token_id(text)));
         self
     }
 
@@ -63,7 +73,8 @@ impl Detokenizer {
     fn write(&mut self, id: u32) {
         let before = self.pending.len();
         let first = self.place == Place::Start;
-        self.tokenizer.write_token(id, self.special, first, &mut self.pending);
+        let special = if self.shown.contains(&id) { SpecialTokens::Keep } else { self.special };
+        self.tokenizer.write_token(id, special, first, &mut self.pending);
         if first && self.pending.len() > before {
             self.place = Place::Inside;
             if self.tokenizer.starts_with_added_space() && self.pending[before] == b' ' {

@@ -100,6 +100,9 @@ pub enum TextError {
         "the model's chat template wrote more than {0} bytes; shorten the conversation or give another template"
     )]
     TemplateTooLong(usize),
+    /// A conversation leaves no character to mark its own texts with.
+    #[error("the conversation uses all of U+FDD0 to U+FDEF, which are no characters; leave them out")]
+    NoCharacterLeft,
     /// The checkpoint's files could not be used.
     #[error(transparent)]
     Weights(#[from] ropeway_weights::WeightsError),

@@ -35,7 +35,7 @@ mod stop;
 mod tokenizer;
 mod vocabulary;
 
-pub use chat::{ChatRequest, ChatTemplate, TemplateTokens};
+pub use chat::{ChatRequest, ChatTemplate, TemplateTokens, tools_as_text, without_billing_line};
 pub use detokenizer::Detokenizer;
 pub use error::TextError;
 pub use output::{Delta, OutputOptions, OutputParser, OutputStyle};

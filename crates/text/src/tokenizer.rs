@@ -114,17 +114,28 @@ impl Tokenizer {
 
     /// The token ids of `text`.
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, TextError> {
-        if text.len() > MAX_TEXT_BYTES {
-            return Err(TextError::TextTooLong { bytes: text.len(), limit: MAX_TEXT_BYTES });
-        }
         let Framing { before, after } = &self.parts.framing;
         let add = special.around == Around::Add;
         let mut ids = if add { before.clone() } else { Vec::new() };
-        self.parts.encode(text, special.in_text == InText::Parse, &mut ids)?;
+        let reading = Reading { special: special.in_text == InText::Parse, ignored: None };
+        self.parts.encode(text, reading, &mut ids)?;
         if add {
             ids.extend_from_slice(after);
         }
         Ok(ids)
+    }
+
+    /// The token ids of a rendered template, in which `ignored` keeps text from being read as special tokens and is no
+    /// text itself.
+    pub(crate) fn encode_guarded(&self, text: &str, ignored: char) -> Result<Vec<u32>, TextError> {
+        let mut ids = Vec::new();
+        self.parts.encode(text, Reading { special: true, ignored: Some(ignored) }, &mut ids)?;
+        Ok(ids)
+    }
+
+    /// Whether `text` begins with the text of a special token, or is the beginning of one.
+    pub(crate) fn begins_special(&self, text: &str) -> bool {
+        self.parts.added.begins_special(text) || self.parts.added_normalized.begins_special(text)
     }
 
     /// The text of `ids`. Bytes that are no UTF-8 become U+FFFD, ids that are no tokens are left out.
@@ -205,9 +216,21 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
+/// How a text is read.
+#[derive(Clone, Copy)]
+struct Reading {
+    /// Whether the texts of special tokens mean these.
+    special: bool,
+    /// A character that is left out once special tokens have been looked for.
+    ignored: Option<char>,
+}
+
 impl Parts {
-    fn encode(&self, text: &str, special: bool, ids: &mut Vec<u32>) -> Result<(), TextError> {
-        self.added.split(text, special, |part| match part {
+    fn encode(&self, text: &str, reading: Reading, ids: &mut Vec<u32>) -> Result<(), TextError> {
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(TextError::TextTooLong { bytes: text.len(), limit: MAX_TEXT_BYTES });
+        }
+        self.added.split(text, reading.special, |part| match part {
             Part::Token(id) => {
                 ids.push(id);
                 Ok(())
@@ -218,7 +241,7 @@ impl Parts {
                     None => Cow::Borrowed(text),
                 };
                 let place = if start == 0 { Place::Start } else { Place::Inside };
-                self.encode_normalized(&normalized, place, special, ids)
+                self.encode_normalized(&normalized, place, reading, ids)
             }
         })
     }
@@ -227,19 +250,27 @@ impl Parts {
         &self,
         text: &str,
         place: Place,
-        special: bool,
+        reading: Reading,
         ids: &mut Vec<u32>,
     ) -> Result<(), TextError> {
-        self.added_normalized.split(text, special, |part| match part {
+        self.added_normalized.split(text, reading.special, |part| match part {
             Part::Token(id) => {
                 ids.push(id);
                 Ok(())
             }
             Part::Text(text, start) => {
                 let place = if start == 0 { place } else { Place::Inside };
+                let text = without(text, reading.ignored);
                 self.pre_tokenizer
-                    .split(text, place, &mut |piece| self.model.tokenize(&self.vocabulary, piece, ids))
+                    .split(&text, place, &mut |piece| self.model.tokenize(&self.vocabulary, piece, ids))
             }
         })
+    }
+}
+
+fn without(text: &str, ignored: Option<char>) -> Cow<'_, str> {
+    match ignored {
+        Some(ignored) if text.contains(ignored) => Cow::Owned(text.replace(ignored, "")),
+        _ => Cow::Borrowed(text),
     }
 }

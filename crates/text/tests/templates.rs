@@ -122,6 +122,32 @@ fn a_model_without_a_template_may_use_chatml() {
 }
 
 #[test]
+fn a_template_tells_whether_it_writes_tools_and_opens_reasoning() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/templates/chatml_thinking.jinja");
+    let source = std::fs::read_to_string(path).unwrap();
+    let template = ChatTemplate::new(&source, tokens()).unwrap();
+    assert_eq!(template.source(), source);
+    assert!(template.writes_tools());
+    assert!(!ChatTemplate::chatml().unwrap().writes_tools());
+    let variables = |enable: bool| json!({"enable_thinking": enable}).as_object().unwrap().clone();
+    assert!(!template.opens_reasoning(&variables(false)));
+    let opening =
+        "{{ messages[0].content }}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}";
+    let template = ChatTemplate::new(opening, tokens()).unwrap();
+    assert!(template.opens_reasoning(&variables(true)));
+    assert!(!template.opens_reasoning(&variables(false)));
+}
+
+#[test]
+fn variables_may_replace_tokens_but_not_the_conversation() {
+    let template = ChatTemplate::new("{{ bos_token }}{{ messages[0].content }}{{ x }}", tokens()).unwrap();
+    let messages = [json!({"role": "user", "content": "Hi"})];
+    let mut request = ChatRequest::new(&messages);
+    request.variables = json!({"bos_token": "B", "messages": [], "x": 1}).as_object().unwrap().clone();
+    assert_eq!(template.render(&request).unwrap(), "BHi1");
+}
+
+#[test]
 fn a_folder_offers_its_template_in_any_of_three_places() {
     let folder = tempfile::tempdir().unwrap();
     let load = || ChatTemplate::from_folder(folder.path()).unwrap();

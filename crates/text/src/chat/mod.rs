@@ -2,15 +2,31 @@
 //!
 //! A template is a small Jinja program that comes with the model, written for Python's `jinja2`. It runs here on
 //! `minijinja`, with what `environment` adds so that real templates give the same text as in Python. The template writes
-//! BOS and all other special tokens itself: encode what it gives with [`Special::TEMPLATE`](crate::Special::TEMPLATE).
+//! BOS and all other special tokens itself.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `source` | where templates come from |
+//! | `environment`, `json`, `date` | Python's side of Jinja |
+//! | `guard` | from messages to ids, such that nothing in a message becomes a special token |
+//! | `facts` | what a template does with tools and reasoning |
+//! | `tools` | tools for templates that know none |
+//! | `billing` | a line of Claude Code's that is no part of the prompt |
 //!
 //! Templates come with the model and are hostile until proven otherwise: a render is bounded in steps, recursion and
 //! output, and has no access to anything but the conversation.
 
+mod billing;
 mod date;
 mod environment;
+mod facts;
+mod guard;
 mod json;
 mod source;
+mod tools;
+
+pub use billing::without_billing_line;
+pub use tools::tools_as_text;
 
 use crate::error::TextError;
 use environment::Refusal;
@@ -41,6 +57,7 @@ const MAX_OUTPUT: usize = 64 << 20;
 pub struct ChatTemplate {
     environment: Environment<'static>,
     tokens: TemplateTokens,
+    source: String,
 }
 
 /// The texts of the tokens that templates write by name.
@@ -61,7 +78,8 @@ pub struct ChatRequest<'a> {
     pub tools: Option<&'a [Value]>,
     /// Whether the prompt ends with the opening of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// Further variables for the template, such as `enable_thinking`.
+    /// Further variables for the template, such as `enable_thinking`; `chat_template_kwargs` in APIs. They may replace the
+    /// template's tokens, but not the conversation.
     pub variables: Map<String, Value>,
     /// The time that `strftime_now` gives, in UTC.
     pub now: SystemTime,
@@ -104,10 +122,10 @@ impl ChatTemplate {
                 .add_template_owned(name, environment::without_generation_tags(source))
                 .map_err(|error| TextError::BadTemplate(format!("{error:#}")))?;
         }
-        Ok(Self { environment, tokens })
+        Ok(Self { environment, tokens, source: source.to_owned() })
     }
 
-    /// The prompt for a conversation.
+    /// The prompt for a conversation, as text. [`ChatTemplate::encode`] gives its token ids.
     pub fn render(&self, request: &ChatRequest<'_>) -> Result<String, TextError> {
         let with_tools = request.tools.is_some_and(|tools| !tools.is_empty());
         let tool_use = self.environment.get_template(TOOL_USE).ok().filter(|_| with_tools);
@@ -128,14 +146,14 @@ impl ChatTemplate {
         let token = |text: &Option<String>| JinjaValue::from(text.clone().unwrap_or_default());
         variables.insert("bos_token".to_owned(), token(&self.tokens.bos));
         variables.insert("eos_token".to_owned(), token(&self.tokens.eos));
-        variables.insert("messages".to_owned(), Serde(request.messages).into());
-        variables.insert("tools".to_owned(), Serde(request.tools).into());
-        variables.insert("documents".to_owned(), JinjaValue::from(()));
-        variables.insert("add_generation_prompt".to_owned(), request.add_generation_prompt.into());
-        variables.insert("strftime_now".to_owned(), environment::strftime_at(request.now));
         for (name, value) in &request.variables {
             variables.insert(name.clone(), Serde(value).into());
         }
+        variables.insert("messages".to_owned(), Serde(request.messages).into());
+        variables.insert("tools".to_owned(), Serde(request.tools).into());
+        variables.entry("documents".to_owned()).or_insert_with(|| JinjaValue::from(()));
+        variables.insert("add_generation_prompt".to_owned(), request.add_generation_prompt.into());
+        variables.insert("strftime_now".to_owned(), environment::strftime_at(request.now));
         JinjaValue::from(variables)
     }
 }
