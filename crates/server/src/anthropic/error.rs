@@ -1,0 +1,59 @@
+//! Errors in Anthropic's shape.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::error::{ApiError, Kind};
+
+/// A failure as Anthropic's clients expect it.
+#[derive(Debug)]
+pub struct AnthropicError(pub ApiError);
+
+impl<E: Into<ApiError>> From<E> for AnthropicError {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl AnthropicError {
+    /// `{"type": "error", ...}`, also sent as an event in the middle of a stream.
+    pub fn body(&self) -> Value {
+        let kind = match self.0.kind {
+            Kind::Invalid => "invalid_request_error",
+            Kind::Unauthenticated => "authentication_error",
+            Kind::Forbidden => "permission_error",
+            Kind::NotFound => "not_found_error",
+            Kind::TooLarge => "request_too_large",
+            Kind::RateLimited => "rate_limit_error",
+            Kind::Overloaded => "overloaded_error",
+            Kind::TimedOut => "timeout_error",
+            Kind::Internal => "api_error",
+        };
+        let message = match &self.0.param {
+            Some(param) => format!("{param}: {}", self.0.message),
+            None => self.0.message.clone(),
+        };
+        json!({ "type": "error", "error": { "type": kind, "message": message } })
+    }
+
+    fn status(&self) -> StatusCode {
+        match self.0.kind {
+            // Anthropic's own number for "too much to do right now".
+            Kind::Overloaded => StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE),
+            kind => kind.status(),
+        }
+    }
+}
+
+impl IntoResponse for AnthropicError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status(), Json(self.body())).into_response();
+        if let Some(time) = self.0.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, time.as_secs().max(1).into());
+        }
+        response
+    }
+}

@@ -1,0 +1,104 @@
+//! `POST /v1/messages` and `/v1/messages/count_tokens`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{AnthropicError, render, stream, translate};
+use crate::app::Shared;
+use crate::caller::caller;
+use crate::error::ApiError;
+use crate::extract::{self, Body};
+use crate::generation::chat::Conversation;
+use crate::generation::sampling::any_seed;
+use crate::generation::{Caller, Job};
+use crate::identity::Identity;
+use crate::model::Model;
+
+/// What clients send.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MessagesRequest {
+    model: String,
+    messages: Vec<Value>,
+    max_tokens: Option<usize>,
+    system: Option<Value>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    top_k: Option<u32>,
+    stop_sequences: Option<Vec<String>>,
+    stream: Option<bool>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
+    thinking: Option<Value>,
+    metadata: Option<Value>,
+    output_config: Option<Value>,
+}
+
+pub async fn create(
+    State(app): State<Shared>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, AnthropicError> {
+    let request: MessagesRequest = extract::json(body)?;
+    let model = app.models.find(&request.model)?;
+    let user = request.metadata.as_ref().and_then(|metadata| metadata["user_id"].as_str());
+    let caller = caller(&headers, user, None)?;
+    let conversation = request.conversation()?;
+    let job = request.job(&conversation, &model, caller)?;
+    let answer = conversation.answer(&model, job)?;
+    let identity = Identity::new("msg_", &model.name);
+    if request.stream == Some(true) {
+        return Ok(stream::respond(&identity, answer));
+    }
+    let whole = answer.whole().await?.pop();
+    Ok(Json(render::message(&identity, whole)).into_response())
+}
+
+pub async fn count_tokens(State(app): State<Shared>, body: Body) -> Result<Json<Value>, AnthropicError> {
+    let request: MessagesRequest = extract::json(body)?;
+    let model = app.models.find(&request.model)?;
+    let prompt = request.conversation()?.prompt(&model)?;
+    Ok(Json(json!({ "input_tokens": prompt.len() })))
+}
+
+impl MessagesRequest {
+    fn conversation(&self) -> Result<Conversation, ApiError> {
+        if self.output_config.as_ref().is_some_and(|config| !config["format"].is_null()) {
+            return Err(ApiError::invalid("answers can't be forced into a format yet; leave it out")
+                .about("output_config.format"));
+        }
+        Ok(Conversation {
+            messages: translate::messages(self.system.as_ref(), &self.messages)?,
+            tools: translate::tools(self.tools.as_deref().unwrap_or_default()),
+            choice: translate::tool_choice(self.tool_choice.as_ref())?,
+            variables: self.variables(),
+            reasoning: true,
+        })
+    }
+
+    /// Models whose thinking can be switched listen to `enable_thinking`.
+    fn variables(&self) -> serde_json::Map<String, Value> {
+        let kind = self.thinking.as_ref().and_then(|thinking| thinking["type"].as_str());
+        let switch = kind.map(|kind| ("enable_thinking".to_owned(), Value::from(kind != "disabled")));
+        switch.into_iter().collect()
+    }
+
+    fn job(&self, conversation: &Conversation, model: &Arc<Model>, caller: Caller) -> Result<Job, ApiError> {
+        let Some(max_tokens) = self.max_tokens else {
+            return Err(ApiError::invalid("how many tokens may the answer have?").about("max_tokens"));
+        };
+        let mut job = conversation.job(model, caller)?;
+        job.max_tokens = Some(max_tokens);
+        job.stops = self.stop_sequences.clone().unwrap_or_default();
+        job.params.temperature = self.temperature.unwrap_or(1.0);
+        job.params.top_p = self.top_p.unwrap_or(1.0);
+        job.params.top_k = self.top_k.unwrap_or(0);
+        job.params.seed = any_seed();
+        Ok(job)
+    }
+}

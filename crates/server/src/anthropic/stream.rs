@@ -1,0 +1,157 @@
+//! Streamed answers: named events around numbered content blocks.
+//!
+//! ```text
+//! message_start
+//!   content_block_start 0 (thinking | text | tool_use)  content_block_delta 0 ...  content_block_stop 0
+//!   content_block_start 1 ...
+//! message_delta (stop_reason, usage)  message_stop
+//! ```
+//! `message_start` carries the true input usage, so it is sent with the first piece, when the cache has been asked; a
+//! ping before that says that the request lives.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use ropeway_engine::Usage;
+use ropeway_text::Delta;
+use serde_json::{Value, json};
+
+use super::AnthropicError;
+use super::render::{empty, stop_reason, stop_sequence};
+use crate::generation::Stopped;
+use crate::generation::chat::{ChatAnswer, ChatPiece};
+use crate::identity::{Identity, unique};
+
+/// How long a stream may be silent before a ping says that it lives.
+const PING: Duration = Duration::from_secs(10);
+
+/// Streams an answer.
+pub fn respond(identity: &Identity, answer: ChatAnswer) -> Response {
+    let mut writer = Writer::new(identity.clone(), answer.plain().prompt_tokens());
+    let mut answer = answer;
+    let events = stream::poll_fn(move |context| {
+        answer.poll_next_unpin(context).map(|piece| {
+            let cached = answer.plain().cached_tokens();
+            piece.map(|piece| writer.piece(piece, cached))
+        })
+    });
+    let events = events.flat_map(stream::iter).map(|event| {
+        let kind = event["type"].as_str().unwrap_or("error").to_owned();
+        Ok::<_, Infallible>(Event::default().event(kind).data(event.to_string()))
+    });
+    let ping = Event::default().event("ping").data(json!({ "type": "ping" }).to_string());
+    Sse::new(events).keep_alive(KeepAlive::new().interval(PING).event(ping)).into_response()
+}
+
+/// The kinds of content block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    Thinking,
+    Text,
+    Tool,
+}
+
+/// Turns pieces into events.
+struct Writer {
+    identity: Identity,
+    prompt: usize,
+    started: bool,
+    open: Option<Block>,
+    /// The number of the open block, or of the next one.
+    index: usize,
+}
+
+impl Writer {
+    fn new(identity: Identity, prompt: usize) -> Self {
+        Self { identity, prompt, started: false, open: None, index: 0 }
+    }
+
+    fn piece(&mut self, piece: ChatPiece, cached: usize) -> Vec<Value> {
+        let mut events = Vec::new();
+        if !self.started {
+            self.started = true;
+            let usage = Usage { prompt: self.prompt, cached, ..Usage::default() };
+            events.push(json!({ "type": "message_start", "message": empty(&self.identity, &usage) }));
+            events.push(json!({ "type": "ping" }));
+        }
+        match piece {
+            ChatPiece::Reading => {}
+            ChatPiece::Deltas { deltas, .. } => {
+                for delta in deltas {
+                    self.delta(delta, &mut events);
+                }
+            }
+            ChatPiece::Done { stopped: Stopped::Failed(error), .. } => {
+                events.push(AnthropicError(error).body());
+            }
+            ChatPiece::Done { stopped, called, usage, .. } => {
+                self.close(&mut events);
+                let delta = json!({
+                    "stop_reason": stop_reason(&stopped, called),
+                    "stop_sequence": stop_sequence(&stopped),
+                });
+                let mut counts = super::render::input_usage(usage.prompt, usage.cached);
+                counts["output_tokens"] = usage.generated.into();
+                events.push(json!({ "type": "message_delta", "delta": delta, "usage": counts }));
+                events.push(json!({ "type": "message_stop" }));
+            }
+        }
+        events
+    }
+
+    fn delta(&mut self, delta: Delta, events: &mut Vec<Value>) {
+        match delta {
+            Delta::Text(text) => {
+                self.open(Block::Text, events);
+                events.push(self.block_delta(&json!({ "type": "text_delta", "text": text })));
+            }
+            Delta::Reasoning(text) => {
+                self.open(Block::Thinking, events);
+                events.push(self.block_delta(&json!({ "type": "thinking_delta", "thinking": text })));
+            }
+            Delta::ToolCall { name, .. } => {
+                self.close(events);
+                let block = json!({ "type": "tool_use", "id": unique("toolu_"), "name": name, "input": {} });
+                self.start(Block::Tool, &block, events);
+            }
+            Delta::Arguments { json: text, .. } => {
+                events.push(self.block_delta(&json!({ "type": "input_json_delta", "partial_json": text })));
+            }
+        }
+    }
+
+    fn block_delta(&self, delta: &Value) -> Value {
+        json!({ "type": "content_block_delta", "index": self.index, "delta": delta })
+    }
+
+    /// Makes sure that a block of this kind is open.
+    fn open(&mut self, block: Block, events: &mut Vec<Value>) {
+        if self.open == Some(block) {
+            return;
+        }
+        self.close(events);
+        let content = match block {
+            Block::Thinking => json!({ "type": "thinking", "thinking": "", "signature": "" }),
+            Block::Text | Block::Tool => json!({ "type": "text", "text": "" }),
+        };
+        self.start(block, &content, events);
+    }
+
+    fn start(&mut self, block: Block, content: &Value, events: &mut Vec<Value>) {
+        self.open = Some(block);
+        let start = json!({ "type": "content_block_start", "index": self.index, "content_block": content });
+        events.push(start);
+    }
+
+    fn close(&mut self, events: &mut Vec<Value>) {
+        let Some(block) = self.open.take() else { return };
+        if block == Block::Thinking {
+            events.push(self.block_delta(&json!({ "type": "signature_delta", "signature": "" })));
+        }
+        events.push(json!({ "type": "content_block_stop", "index": self.index }));
+        self.index += 1;
+    }
+}

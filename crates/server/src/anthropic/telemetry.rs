@@ -1,0 +1,14 @@
+//! What Claude Code sends beside its questions. Nothing of it is kept.
+
+use axum::Json;
+use serde_json::{Value, json};
+
+/// It asks whether someone is there.
+pub async fn hello() -> Json<Value> {
+    Json(json!({ "message": "hello" }))
+}
+
+/// It reports events; they are read to the end and forgotten.
+pub async fn accept(_body: axum::body::Bytes) -> Json<Value> {
+    Json(json!({ "status": "ok" }))
+}

@@ -1,0 +1,201 @@
+//! Anthropic's messages, brought into the form that chat templates know.
+//!
+//! ```text
+//! system                         -> one system message
+//! user: tool_result blocks       -> tool messages, before the user's own text
+//! assistant: tool_use blocks     -> tool_calls; thinking -> reasoning_content
+//! ```
+
+use ropeway_text::without_billing_line;
+use serde_json::{Map, Value, json};
+
+use crate::error::ApiError;
+use crate::generation::chat::ToolChoice;
+
+/// The conversation: system text first, then the messages.
+pub fn messages(system: Option<&Value>, given: &[Value]) -> Result<Vec<Value>, ApiError> {
+    let mut system = system.map(system_text).transpose()?.unwrap_or_default();
+    let mut out: Vec<Value> = Vec::new();
+    for (index, message) in given.iter().enumerate() {
+        let about = |error: ApiError| error.about(format!("messages.{index}"));
+        match message["role"].as_str() {
+            // Claude Code puts reminders of this kind between messages; templates know one system message only.
+            Some("system") => {
+                let text = system_text(&message["content"]).map_err(about)?;
+                system = if system.is_empty() { text } else { format!("{system}\n\n{text}") };
+            }
+            Some("user") => user(&message["content"], &mut out).map_err(about)?,
+            Some("assistant") => out.push(assistant(&message["content"]).map_err(about)?),
+            _ => return Err(about(ApiError::invalid("role is user or assistant"))),
+        }
+    }
+    if !system.is_empty() {
+        out.insert(0, json!({ "role": "system", "content": system }));
+    }
+    Ok(out)
+}
+
+fn system_text(system: &Value) -> Result<String, ApiError> {
+    let blocks = match system {
+        Value::String(text) => return Ok(text.clone()),
+        Value::Array(blocks) => blocks,
+        _ => return Err(ApiError::invalid("system is text or a list of text blocks").about("system")),
+    };
+    let texts: Vec<_> =
+        blocks.iter().map(|block| without_billing_line(block["text"].as_str().unwrap_or_default())).collect();
+    Ok(texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n"))
+}
+
+fn blocks(content: &Value) -> Result<Vec<Value>, ApiError> {
+    match content {
+        Value::String(text) => Ok(vec![json!({ "type": "text", "text": text })]),
+        Value::Array(blocks) => Ok(blocks.clone()),
+        _ => Err(ApiError::invalid("content is text or a list of blocks")),
+    }
+}
+
+/// Tool results become messages of their own; consecutive user texts become one message.
+fn user(content: &Value, out: &mut Vec<Value>) -> Result<(), ApiError> {
+    let mut text = String::new();
+    for block in blocks(content)? {
+        match block["type"].as_str() {
+            Some("text") => join(&mut text, block["text"].as_str().unwrap_or_default()),
+            Some("tool_result") => out.push(tool_result(&block)?),
+            Some(kind @ ("image" | "document")) => {
+                return Err(ApiError::invalid(format!("this model reads text only, not {kind:?}")));
+            }
+            _ => return Err(ApiError::invalid(format!("a user's message can't hold {}", block["type"]))),
+        }
+    }
+    match out.last_mut() {
+        _ if text.is_empty() => {}
+        Some(last) if last["role"] == "user" => {
+            let before = last["content"].as_str().unwrap_or_default();
+            last["content"] = format!("{before}\n\n{text}").into();
+        }
+        _ => out.push(json!({ "role": "user", "content": text })),
+    }
+    Ok(())
+}
+
+fn tool_result(block: &Value) -> Result<Value, ApiError> {
+    let mut text = String::new();
+    if !block["content"].is_null() {
+        for part in blocks(&block["content"])? {
+            join(&mut text, part["text"].as_str().unwrap_or_default());
+        }
+    }
+    if block["is_error"] == true {
+        text = format!("Error: {text}");
+    }
+    Ok(json!({ "role": "tool", "tool_call_id": block["tool_use_id"], "content": text }))
+}
+
+fn assistant(content: &Value) -> Result<Value, ApiError> {
+    let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
+    for block in blocks(content)? {
+        match block["type"].as_str() {
+            Some("text") => join(&mut text, block["text"].as_str().unwrap_or_default()),
+            Some("thinking") => join(&mut reasoning, block["thinking"].as_str().unwrap_or_default()),
+            Some("tool_use") => calls.push(json!({
+                "id": block["id"],
+                "type": "function",
+                "function": { "name": block["name"], "arguments": block["input"] },
+            })),
+            Some("redacted_thinking" | "server_tool_use" | "web_search_tool_result") => {}
+            _ => {
+                return Err(ApiError::invalid(format!(
+                    "an assistant's message can't hold {}",
+                    block["type"]
+                )));
+            }
+        }
+    }
+    let mut message = json!({ "role": "assistant", "content": text });
+    if !reasoning.is_empty() {
+        message["reasoning_content"] = reasoning.into();
+    }
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    Ok(message)
+}
+
+fn join(text: &mut String, more: &str) {
+    if !text.is_empty() && !more.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(more);
+}
+
+/// Tools as templates know them. Tools that Anthropic's servers would run have no schema and are left out.
+pub fn tools(given: &[Value]) -> Vec<Value> {
+    let tool = |tool: &Value| {
+        let schema = tool.get("input_schema")?;
+        let mut function = Map::new();
+        function.insert("name".into(), tool["name"].clone());
+        function.insert("description".into(), tool.get("description").cloned().unwrap_or(json!("")));
+        function.insert("parameters".into(), schema.clone());
+        Some(json!({ "type": "function", "function": function }))
+    };
+    given.iter().filter_map(tool).collect()
+}
+
+/// Which tools may be called.
+pub fn tool_choice(choice: Option<&Value>) -> Result<ToolChoice, ApiError> {
+    let Some(choice) = choice else { return Ok(ToolChoice::Auto) };
+    match (choice["type"].as_str(), choice["name"].as_str()) {
+        (Some("auto"), _) => Ok(ToolChoice::Auto),
+        (Some("none"), _) => Ok(ToolChoice::None),
+        (Some("any"), _) => Ok(ToolChoice::Required),
+        (Some("tool"), Some(name)) => Ok(ToolChoice::Named(name.into())),
+        _ => {
+            Err(ApiError::invalid("tool_choice is auto, any, none or a tool with a name")
+                .about("tool_choice"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_of_claude_code_becomes_a_plain_conversation() {
+        let system =
+            json!([{"type": "text", "text": "You are helpful."}, {"type": "text", "text": "Be brief."}]);
+        let given = [
+            json!({"role": "user", "content": "What is in a.txt?"}),
+            json!({"role": "user", "content": [{"type": "text", "text": "Quick."}]}),
+            json!({"role": "assistant", "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a.txt"}}]}),
+            json!({"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "hello"}]},
+                {"type": "text", "text": "And?"}]}),
+        ];
+        let got = messages(Some(&system), &given).unwrap();
+        let roles: Vec<_> = got.iter().map(|m| m["role"].as_str().unwrap()).collect();
+        assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);
+        assert_eq!(got[0]["content"], "You are helpful.\n\nBe brief.");
+        assert_eq!(got[1]["content"], "What is in a.txt?\n\nQuick.");
+        assert_eq!(got[2]["tool_calls"][0]["function"]["arguments"]["path"], "a.txt");
+        assert_eq!((&got[3]["tool_call_id"], &got[3]["content"]), (&json!("t1"), &json!("hello")));
+    }
+
+    #[test]
+    fn an_image_is_a_clear_error() {
+        let given = [json!({"role": "user", "content": [{"type": "image", "source": {}}]})];
+        let error = messages(None, &given).unwrap_err();
+        assert!(error.message.contains("text only") && error.param.as_deref() == Some("messages.0"));
+    }
+
+    #[test]
+    fn tools_without_a_schema_are_left_out() {
+        let given = [
+            json!({"name": "f", "input_schema": {"type": "object"}}),
+            json!({"type": "web_search_20250305", "name": "web_search"}),
+        ];
+        assert_eq!(tools(&given).len(), 1);
+    }
+}

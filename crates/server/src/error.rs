@@ -1,0 +1,123 @@
+//! What can go wrong with a request, before any API family gives it its shape.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use ropeway_engine::{Rejected, SequenceError};
+use ropeway_text::TextError;
+
+/// The kinds of failure that all API families tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The request makes no sense, or asks for what this server can't do.
+    Invalid,
+    /// Who asks is unknown.
+    Unauthenticated,
+    /// Who asks may not.
+    Forbidden,
+    /// There is no such model or route.
+    NotFound,
+    /// The body is larger than the server reads.
+    TooLarge,
+    /// This client asks for too much at once.
+    RateLimited,
+    /// The server has too much to do, or is not ready.
+    Overloaded,
+    /// It took longer than it may.
+    TimedOut,
+    /// The server's fault.
+    Internal,
+}
+
+impl Kind {
+    /// Its HTTP status.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Kind::Invalid => StatusCode::BAD_REQUEST,
+            Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Kind::Forbidden => StatusCode::FORBIDDEN,
+            Kind::NotFound => StatusCode::NOT_FOUND,
+            Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Kind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+            Kind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Kind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// A failed request: what kind, what to tell, and about which parameter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What kind of failure.
+    pub kind: Kind,
+    /// What happened and what to do.
+    pub message: String,
+    /// The parameter at fault.
+    pub param: Option<String>,
+    /// A word for programs, where the family has one.
+    pub code: Option<&'static str>,
+    /// When to try again.
+    pub retry_after: Option<Duration>,
+}
+
+/// How long a client turned away for load should wait: a few seconds let a handful of short requests finish.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+impl ApiError {
+    /// A failure of this kind.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), param: None, code: None, retry_after: None }
+    }
+
+    /// The request is wrong.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, message)
+    }
+
+    /// Names the parameter at fault.
+    pub fn about(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// Gives programs a word to go by.
+    pub fn coded(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// Says when to try again.
+    pub fn retry_after(mut self, time: Duration) -> Self {
+        self.retry_after = Some(time);
+        self
+    }
+}
+
+impl From<Rejected> for ApiError {
+    fn from(rejected: Rejected) -> Self {
+        let error = ApiError::new(Kind::Invalid, rejected.to_string());
+        match rejected {
+            Rejected::TooLong { .. } => error.about("messages").coded("context_length_exceeded"),
+            Rejected::NothingToDo => error.about("max_tokens"),
+            Rejected::TooManySequences { .. } => error.about("n"),
+            Rejected::EmptyPrompt | Rejected::UnknownToken { .. } => error.about("prompt"),
+            Rejected::QueueFull { .. } | Rejected::Closed => {
+                ApiError { kind: Kind::Overloaded, ..error }.retry_after(RETRY_AFTER)
+            }
+        }
+    }
+}
+
+impl From<TextError> for ApiError {
+    fn from(error: TextError) -> Self {
+        ApiError::invalid(error.to_string())
+    }
+}
+
+impl From<SequenceError> for ApiError {
+    fn from(error: SequenceError) -> Self {
+        ApiError::new(Kind::Internal, error.to_string())
+    }
+}

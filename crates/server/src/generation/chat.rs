@@ -1,0 +1,259 @@
+//! Conversations: messages and tools in, text, reasoning and tool calls out.
+//!
+//! Families translate their own messages into the form that chat templates know (that of OpenAI's API), and render
+//! the pieces that come back; what lies between is here.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::{Stream, StreamExt};
+use ropeway_engine::Usage;
+use ropeway_text::{ChatRequest, Delta, OutputOptions, OutputParser, SpecialTokens, tools_as_text};
+use serde_json::{Map, Value};
+
+use super::{Answer, Job, Piece, Stopped, TokenReport};
+use crate::error::ApiError;
+use crate::generation::Caller;
+use crate::model::Model;
+
+/// Tokens at the end of a prompt in which a template may have opened the model's reasoning.
+const OPENING: usize = 16;
+
+/// Which tools the model may, or must, call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// None, even if there are some.
+    None,
+    /// As it likes.
+    #[default]
+    Auto,
+    /// Some.
+    Required,
+    /// This one.
+    Named(String),
+}
+
+/// A conversation to be answered.
+#[derive(Clone, Debug, Default)]
+pub struct Conversation {
+    /// Messages as templates know them.
+    pub messages: Vec<Value>,
+    /// Tools as templates know them: `{"type": "function", "function": {...}}`.
+    pub tools: Vec<Value>,
+    /// Which of them may be called.
+    pub choice: ToolChoice,
+    /// Further variables for the template.
+    pub variables: Map<String, Value>,
+    /// Whether reasoning is told apart from the answer.
+    pub reasoning: bool,
+}
+
+impl Conversation {
+    /// The model's tokens for it.
+    pub fn prompt(&self, model: &Model) -> Result<Vec<u32>, ApiError> {
+        if self.messages.is_empty() {
+            return Err(ApiError::invalid("there are no messages; send at least one").about("messages"));
+        }
+        if let ToolChoice::Required | ToolChoice::Named(_) = self.choice {
+            return Err(ApiError::invalid(
+                "a tool call can't be forced yet; use tool_choice \"auto\" and say in the prompt that a tool is to be used",
+            )
+            .about("tool_choice"));
+        }
+        let tools = if self.choice == ToolChoice::None { &[][..] } else { &self.tools };
+        let fallback = (!tools.is_empty() && !model.template.writes_tools())
+            .then(|| tools_as_text(&self.messages, tools));
+        let request = ChatRequest {
+            tools: Some(tools).filter(|tools| !tools.is_empty() && fallback.is_none()),
+            variables: self.variables.clone(),
+            ..ChatRequest::new(fallback.as_deref().unwrap_or(&self.messages))
+        };
+        Ok(model.template.encode(&request, &model.tokenizer)?)
+    }
+
+    /// A job that answers it.
+    pub fn job(&self, model: &Model, caller: Caller) -> Result<Job, ApiError> {
+        Ok(Job::new(self.prompt(model)?, caller))
+    }
+
+    /// The answer to it, taken apart.
+    pub fn answer(&self, model: &Arc<Model>, job: Job) -> Result<ChatAnswer, ApiError> {
+        let tools = self.choice != ToolChoice::None && !self.tools.is_empty();
+        let end = &job.prompt[job.prompt.len().saturating_sub(OPENING)..];
+        let end = model.tokenizer.decode(end, SpecialTokens::Keep);
+        let parser = || {
+            let options = OutputOptions {
+                tools,
+                reasoning: self.reasoning,
+                prompt_opens_reasoning: model.style.is_reasoning_open(&end),
+                known_tools: self.tools.iter().filter_map(tool_name).map(Into::into).collect(),
+            };
+            OutputParser::new(&model.style, options)
+        };
+        let parsers = (0..job.n).map(|_| parser()).collect();
+        let called = vec![false; job.n];
+        Ok(ChatAnswer { answer: job.submit(model)?, parsers, called, ready: VecDeque::new() })
+    }
+}
+
+fn tool_name(tool: &Value) -> Option<&str> {
+    tool["function"]["name"].as_str()
+}
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChatPiece {
+    /// The prompt is being read.
+    Reading,
+    /// More of answer `index`, and the tokens since the last piece. Either may be empty.
+    Deltas {
+        /// Which answer.
+        index: usize,
+        /// What is new.
+        deltas: Vec<Delta>,
+        /// The tokens behind it.
+        tokens: Vec<TokenReport>,
+    },
+    /// Answer `index` is over.
+    Done {
+        /// Which answer.
+        index: usize,
+        /// Why.
+        stopped: Stopped,
+        /// Whether it calls tools.
+        called: bool,
+        /// What it used.
+        usage: Usage,
+    },
+}
+
+/// A tool call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolCall {
+    /// Which tool.
+    pub name: String,
+    /// Its arguments: JSON text.
+    pub arguments: String,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatWhole {
+    /// What it says.
+    pub text: String,
+    /// What it thought.
+    pub reasoning: String,
+    /// What it calls.
+    pub calls: Vec<ToolCall>,
+    /// Its tokens.
+    pub tokens: Vec<TokenReport>,
+    /// Why it ended.
+    pub stopped: Stopped,
+    /// What it used.
+    pub usage: Usage,
+}
+
+impl ChatWhole {
+    fn empty() -> Self {
+        Self {
+            text: String::new(),
+            reasoning: String::new(),
+            calls: Vec::new(),
+            tokens: Vec::new(),
+            stopped: Stopped::End,
+            usage: Usage::default(),
+        }
+    }
+
+    fn add(&mut self, delta: Delta) {
+        match delta {
+            Delta::Text(text) => self.text.push_str(&text),
+            Delta::Reasoning(text) => self.reasoning.push_str(&text),
+            Delta::ToolCall { name, .. } => self.calls.push(ToolCall { name, arguments: String::new() }),
+            Delta::Arguments { index, json } => {
+                if let Some(call) = self.calls.get_mut(index) {
+                    call.arguments.push_str(&json);
+                }
+            }
+        }
+    }
+}
+
+/// An answer in the making: a stream of pieces. Dropping it cancels the request.
+pub struct ChatAnswer {
+    answer: Answer,
+    parsers: Vec<OutputParser>,
+    called: Vec<bool>,
+    ready: VecDeque<ChatPiece>,
+}
+
+impl ChatAnswer {
+    /// The answer as it comes from the model.
+    pub fn plain(&self) -> &Answer {
+        &self.answer
+    }
+
+    /// Waits for all answers, in order.
+    pub async fn whole(mut self) -> Result<Vec<ChatWhole>, ApiError> {
+        let mut wholes: Vec<_> = self.parsers.iter().map(|_| ChatWhole::empty()).collect();
+        while let Some(piece) = self.next().await {
+            match piece {
+                ChatPiece::Reading => {}
+                ChatPiece::Deltas { index, deltas, tokens } => {
+                    for delta in deltas {
+                        wholes[index].add(delta);
+                    }
+                    wholes[index].tokens.extend(tokens);
+                }
+                ChatPiece::Done { stopped: Stopped::Failed(error), .. } => return Err(error),
+                ChatPiece::Done { index, stopped, usage, .. } => {
+                    (wholes[index].stopped, wholes[index].usage) = (stopped, usage);
+                }
+            }
+        }
+        Ok(wholes)
+    }
+
+    fn hear(&mut self, piece: Piece) {
+        match piece {
+            Piece::Reading => self.ready.push_back(ChatPiece::Reading),
+            Piece::Scored(_) => {}
+            Piece::Text { index, text, tokens } => {
+                let deltas = self.parsers[index].push(&text);
+                self.deltas(index, deltas, tokens);
+            }
+            Piece::Done { index, stopped, usage } => {
+                let deltas = self.parsers[index].finish();
+                self.deltas(index, deltas, Vec::new());
+                let called = self.called[index];
+                self.ready.push_back(ChatPiece::Done { index, stopped, called, usage });
+            }
+        }
+    }
+
+    fn deltas(&mut self, index: usize, deltas: Vec<Delta>, tokens: Vec<TokenReport>) {
+        self.called[index] |= deltas.iter().any(|delta| matches!(delta, Delta::ToolCall { .. }));
+        if !deltas.is_empty() || !tokens.is_empty() {
+            self.ready.push_back(ChatPiece::Deltas { index, deltas, tokens });
+        }
+    }
+}
+
+impl Stream for ChatAnswer {
+    type Item = ChatPiece;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ChatPiece>> {
+        loop {
+            if let Some(piece) = self.ready.pop_front() {
+                return Poll::Ready(Some(piece));
+            }
+            match self.answer.poll_next_unpin(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(piece)) => self.hear(piece),
+                Poll::Ready(None) => return Poll::Ready(None),
+            }
+        }
+    }
+}

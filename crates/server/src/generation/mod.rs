@@ -1,0 +1,131 @@
+//! The shared middle of every text API: a validated job in, pieces of text out.
+//!
+//! ```text
+//! wire type ─ validate ─> Job ─ submit ─> engine events ─ detokenise, stop strings ─> Piece ─> rendered by the family
+//! ```
+//! It knows tokens, text and the engine's events; it must never know a wire format or a route.
+
+mod answer;
+pub mod chat;
+pub mod sampling;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use answer::{Answer, Piece, Stopped, TokenReport, Whole};
+use ropeway_engine::{Class, ClientId, Request};
+use ropeway_executor::SamplingParams;
+use ropeway_text::Special;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::model::Model;
+
+/// Stop strings a request may have; more than any client sends, few enough to look for at every token.
+const MOST_STOPS: usize = 64;
+
+/// Sequences a request may ask for, whatever the engine could hold.
+const MOST_SEQUENCES: usize = 128;
+
+/// Everything needed to answer, checked.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The model's tokens for the prompt.
+    pub prompt: Vec<u32>,
+    /// Whether the answer continues the prompt's text, rather than being a message of its own.
+    pub continues: bool,
+    /// How tokens are chosen.
+    pub params: SamplingParams,
+    /// Most new tokens; `None` leaves it to the model and the context.
+    pub max_tokens: Option<usize>,
+    /// Fewest new tokens.
+    pub min_tokens: usize,
+    /// Whether the model's own end tokens count.
+    pub ignore_eos: bool,
+    /// Texts that end the answer, and are not part of it.
+    pub stops: Vec<String>,
+    /// How many answers.
+    pub n: usize,
+    /// Report the prompt's log-probabilities, with so many alternatives.
+    pub score_prompt: Option<u32>,
+    /// Who asks, how urgently, and for how long.
+    pub caller: Caller,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// For fairness.
+    pub client: ClientId,
+    /// How urgent it is.
+    pub class: Class,
+    /// Cached blocks are shared only within the same salt.
+    pub salt: Vec<u8>,
+    /// Longest time to answer.
+    pub deadline: Option<Duration>,
+    /// Longest time in the queue.
+    pub queue_timeout: Option<Duration>,
+}
+
+impl Job {
+    /// A job with the model's defaults.
+    pub fn new(prompt: Vec<u32>, caller: Caller) -> Self {
+        Self {
+            prompt,
+            continues: false,
+            params: SamplingParams::default(),
+            max_tokens: None,
+            min_tokens: 0,
+            ignore_eos: false,
+            stops: Vec::new(),
+            n: 1,
+            score_prompt: None,
+            caller,
+        }
+    }
+
+    /// Checks what is common to all families, and hands the job to the model's engine.
+    pub fn submit(self, model: &Arc<Model>) -> Result<Answer, ApiError> {
+        if self.stops.len() > MOST_STOPS {
+            return Err(ApiError::invalid(format!("at most {MOST_STOPS} stop strings")).about("stop"));
+        }
+        if self.n > MOST_SEQUENCES {
+            return Err(ApiError::invalid(format!("n is at most {MOST_SEQUENCES}")).about("n"));
+        }
+        sampling::check(&self.params)?;
+        let ends = if self.ignore_eos { Vec::new() } else { model.tokenizer.eos_tokens().to_vec() };
+        let request = Request {
+            prompt: self.prompt,
+            params: self.params.clone(),
+            max_tokens: self.max_tokens,
+            min_tokens: self.min_tokens,
+            score_prompt: self.score_prompt,
+            ends,
+            n: self.n,
+            client: self.caller.client,
+            class: self.caller.class,
+            salt: self.caller.salt,
+            deadline: self.caller.deadline,
+            queue_timeout: self.caller.queue_timeout,
+        };
+        let prompt_len = request.prompt.len();
+        let stream = model.engine().submit(request)?;
+        let stops = self.stops;
+        Ok(Answer::new(Arc::clone(model), stream, prompt_len, self.n.max(1), &stops, self.continues))
+    }
+}
+
+/// The tokens of a text to continue.
+pub fn text_prompt(model: &Model, text: &str) -> Result<Vec<u32>, ApiError> {
+    Ok(model.tokenizer.encode(text, Special::PROMPT)?)
+}
+
+/// Token ids given by the client.
+pub fn token_prompt(ids: &[Value]) -> Result<Vec<u32>, ApiError> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    ids.iter()
+        .map(|value| {
+            id(value).ok_or_else(|| ApiError::invalid(format!("{value} is no token id")).about("prompt"))
+        })
+        .collect()
+}

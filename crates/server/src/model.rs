@@ -1,0 +1,198 @@
+//! A model that is served: its engine, its words and what is known about it.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ropeway_engine::Handle;
+use ropeway_text::{ChatTemplate, OutputStyle, Tokenizer};
+
+use crate::error::{ApiError, Kind};
+
+/// What is known about a model's files.
+#[derive(Clone, Debug, Default)]
+pub struct ModelFacts {
+    /// File format, such as `gguf`.
+    pub format: String,
+    /// Model family, such as `llama`.
+    pub family: String,
+    /// How its weights are stored, such as `Q4_1`.
+    pub quantization: String,
+    /// Number of parameters.
+    pub parameters: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// sha256 of its main file, if known.
+    pub digest: String,
+    /// When its files were fetched, in seconds since 1970.
+    pub modified: u64,
+}
+
+/// A model that is served.
+pub struct Model {
+    /// Its full name, such as `smollm2:135m`.
+    pub name: String,
+    /// Text to tokens and back.
+    pub tokenizer: Tokenizer,
+    /// Messages to text.
+    pub template: ChatTemplate,
+    /// How it writes tool calls and reasoning.
+    pub style: OutputStyle,
+    /// About its files.
+    pub facts: ModelFacts,
+    /// Since when it is served, in seconds since 1970.
+    pub created: u64,
+    engine: RwLock<Handle>,
+}
+
+impl Model {
+    /// A model on a running engine.
+    pub fn new(
+        name: String,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        facts: ModelFacts,
+        engine: Handle,
+    ) -> Self {
+        let created = unix_seconds();
+        let style = OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some());
+        Self { name, style, tokenizer, template, facts, created, engine: RwLock::new(engine) }
+    }
+
+    /// The way to its engine.
+    pub fn engine(&self) -> Handle {
+        self.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A new engine takes over, after the old one fell.
+    pub fn replace_engine(&self, engine: Handle) {
+        *self.engine.write().unwrap_or_else(PoisonError::into_inner) = engine;
+    }
+
+    /// Longest prompt and answer together.
+    pub fn context(&self) -> usize {
+        let limits = *self.engine().limits();
+        limits.context.min(limits.blocks * limits.block_tokens)
+    }
+}
+
+/// Seconds since 1970.
+pub fn unix_seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Another name for a served model; `*` at the end stands for anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alias {
+    /// What clients say.
+    pub pattern: String,
+    /// What they get.
+    pub model: String,
+}
+
+impl Alias {
+    fn covers(&self, name: &str) -> bool {
+        match self.pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => self.pattern == name,
+        }
+    }
+}
+
+impl std::str::FromStr for Alias {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((pattern, model)) if !pattern.is_empty() && !model.is_empty() => {
+                Ok(Self { pattern: pattern.into(), model: model.into() })
+            }
+            _ => Err(format!("{text:?} is no alias; write it as 'claude-*=smollm2:135m'")),
+        }
+    }
+}
+
+/// The models that are served. A client's word never loads or swaps one.
+#[derive(Default)]
+pub struct Models {
+    served: RwLock<Vec<Arc<Model>>>,
+    aliases: Vec<Alias>,
+}
+
+impl Models {
+    /// No models yet.
+    pub fn new(aliases: Vec<Alias>) -> Self {
+        Self { served: RwLock::default(), aliases }
+    }
+
+    /// Serves one more model, or a newer one of the same name.
+    pub fn add(&self, model: Arc<Model>) {
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        served.retain(|other| other.name != model.name);
+        served.push(model);
+    }
+
+    /// Serves it no longer.
+    pub fn remove(&self, name: &str) -> Option<Arc<Model>> {
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        let place = served.iter().position(|model| same_name(&model.name, name))?;
+        Some(served.remove(place))
+    }
+
+    /// All of them, in the order they were added.
+    pub fn all(&self) -> Vec<Arc<Model>> {
+        self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The model a client means.
+    pub fn find(&self, name: &str) -> Result<Arc<Model>, ApiError> {
+        let served = self.all();
+        let by_name = |name: &str| served.iter().find(|model| same_name(&model.name, name)).cloned();
+        let aliased = || self.aliases.iter().find(|alias| alias.covers(name)).and_then(|a| by_name(&a.model));
+        by_name(name).or_else(aliased).ok_or_else(|| {
+            let names: Vec<_> = served.iter().map(|model| model.name.as_str()).collect();
+            let known = if names.is_empty() { "none is loaded yet".into() } else { names.join(", ") };
+            ApiError::new(
+                Kind::NotFound,
+                format!("the model {name:?} is not served here; served: {known}. --alias gives a model other names"),
+            )
+            .about("model")
+            .coded("model_not_found")
+        })
+    }
+
+    /// The model to use when a client names none.
+    pub fn first(&self) -> Result<Arc<Model>, ApiError> {
+        self.all().first().cloned().ok_or_else(|| {
+            ApiError::new(Kind::Overloaded, "no model is loaded yet; try again in a moment")
+                .retry_after(std::time::Duration::from_secs(1))
+        })
+    }
+}
+
+/// `smollm2` means `smollm2:135m` if that is served, as does `smollm2:latest`.
+fn same_name(served: &str, asked: &str) -> bool {
+    let base = |name: &str| name.split(':').next().unwrap_or(name).to_owned();
+    let untagged = !asked.contains(':') || asked.ends_with(":latest");
+    served == asked || (untagged && base(served) == base(asked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_leave_out_its_tag() {
+        assert!(same_name("smollm2:135m", "smollm2:135m"));
+        assert!(same_name("smollm2:135m", "smollm2"));
+        assert!(same_name("smollm2:135m", "smollm2:latest"));
+        assert!(!same_name("smollm2:135m", "smollm2:360m"));
+        assert!(!same_name("smollm2:135m", "smollm"));
+    }
+
+    #[test]
+    fn an_alias_covers_a_name_or_a_beginning() {
+        let alias: Alias = "claude-*=smollm2:135m".parse().unwrap();
+        assert!(alias.covers("claude-sonnet-4-5") && !alias.covers("gpt-4o"));
+        assert!("gpt-4o=m".parse::<Alias>().unwrap().covers("gpt-4o"));
+        assert!("gpt-4o".parse::<Alias>().is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! `POST /api/chat`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use ropeway_text::Delta;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::OllamaError;
+use super::options::Options;
+use super::stats::Stopwatch;
+use crate::app::Shared;
+use crate::caller::caller;
+use crate::error::ApiError;
+use crate::extract::{self, Body};
+use crate::generation::Stopped;
+use crate::generation::chat::{ChatAnswer, ChatPiece, Conversation, ToolCall};
+use crate::model::Model;
+use crate::ndjson;
+use crate::time::now_rfc3339;
+
+/// What clients send.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ChatRequest {
+    model: String,
+    #[serde(default)]
+    messages: Vec<Value>,
+    stream: Option<bool>,
+    #[serde(default)]
+    options: Options,
+    tools: Option<Vec<Value>>,
+    format: Option<Value>,
+    think: Option<Value>,
+}
+
+pub async fn create(
+    State(app): State<Shared>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, OllamaError> {
+    let request: ChatRequest = extract::json(body)?;
+    let model = app.models.find(&request.model)?;
+    refuse_format(request.format.as_ref())?;
+    let watch = Stopwatch::start();
+    if request.messages.is_empty() {
+        return Ok(Json(loaded(&model, "message")).into_response());
+    }
+    let conversation = request.conversation()?;
+    let mut job = conversation.job(&model, caller(&headers, None, None)?)?;
+    request.options.apply(&mut job, model.context())?;
+    let answer = conversation.answer(&model, job)?;
+    if request.stream == Some(false) {
+        return Ok(Json(whole(&model, answer, watch).await?).into_response());
+    }
+    Ok(ndjson::respond(lines(model, answer, watch)))
+}
+
+impl ChatRequest {
+    fn conversation(&self) -> Result<Conversation, ApiError> {
+        Ok(Conversation {
+            messages: self.messages.iter().map(message).collect::<Result<_, _>>()?,
+            tools: self.tools.clone().unwrap_or_default(),
+            variables: thinking(self.think.as_ref()),
+            reasoning: self.think != Some(Value::Bool(false)),
+            ..Conversation::default()
+        })
+    }
+}
+
+/// Models whose thinking can be switched listen to `enable_thinking`.
+pub fn thinking(think: Option<&Value>) -> Map<String, Value> {
+    let switch = think.map(|think| ("enable_thinking".to_owned(), Value::from(*think != Value::Bool(false))));
+    switch.into_iter().collect()
+}
+
+/// Structured output is an error until it is honoured.
+pub fn refuse_format(format: Option<&Value>) -> Result<(), ApiError> {
+    match format {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::String(text)) if text.is_empty() => Ok(()),
+        Some(_) => Err(ApiError::invalid("answers can't be forced into a format yet; leave `format` out")),
+    }
+}
+
+/// A message as templates know it.
+fn message(given: &Value) -> Result<Value, ApiError> {
+    if given["images"].as_array().is_some_and(|images| !images.is_empty()) {
+        return Err(ApiError::invalid("this model reads text only, not images"));
+    }
+    let Some(role @ ("system" | "user" | "assistant" | "tool")) = given["role"].as_str() else {
+        return Err(ApiError::invalid("a message's role is system, user, assistant or tool"));
+    };
+    let mut message = json!({ "role": role, "content": given["content"].as_str().unwrap_or_default() });
+    for (theirs, ours) in BTreeMap::from([
+        ("tool_calls", "tool_calls"),
+        ("thinking", "reasoning_content"),
+        ("tool_name", "name"),
+    ]) {
+        if let Some(value) = given.get(theirs) {
+            message[ours] = value.clone();
+        }
+    }
+    Ok(message)
+}
+
+/// The answer to an empty prompt: the model is there.
+pub fn loaded(model: &Model, field: &str) -> Value {
+    let mut answer =
+        json!({ "model": model.name, "created_at": now_rfc3339(), "done": true, "done_reason": "load" });
+    answer[field] =
+        if field == "message" { json!({ "role": "assistant", "content": "" }) } else { "".into() };
+    answer
+}
+
+async fn whole(model: &Model, answer: ChatAnswer, watch: Stopwatch) -> Result<Value, OllamaError> {
+    let whole = answer.whole().await?.pop().ok_or_else(|| ApiError::invalid("no answer"))?;
+    let mut message = json!({ "role": "assistant", "content": whole.text });
+    if !whole.reasoning.is_empty() {
+        message["thinking"] = whole.reasoning.into();
+    }
+    if !whole.calls.is_empty() {
+        message["tool_calls"] = whole.calls.iter().map(tool_call).collect();
+    }
+    let mut response = line(model, &message);
+    watch.finish(&mut response, &whole.stopped, &whole.usage);
+    Ok(response)
+}
+
+/// Ollama's clients want the arguments as an object, so a call goes out when it is complete.
+fn lines(model: Arc<Model>, answer: ChatAnswer, watch: Stopwatch) -> impl futures_util::Stream<Item = Value> {
+    let mut calls: Vec<ToolCall> = Vec::new();
+    answer.flat_map(move |piece| {
+        let mut out = Vec::new();
+        match piece {
+            ChatPiece::Reading => {}
+            ChatPiece::Deltas { deltas, .. } => {
+                for delta in deltas {
+                    out.extend(delta_line(&model, delta, &mut calls));
+                }
+            }
+            ChatPiece::Done { stopped: Stopped::Failed(error), .. } => out.push(OllamaError(error).body()),
+            ChatPiece::Done { stopped, usage, .. } => {
+                out.extend(calls.drain(..).map(|call| call_line(&model, &call)));
+                let mut last = line(&model, &json!({ "role": "assistant", "content": "" }));
+                watch.finish(&mut last, &stopped, &usage);
+                out.push(last);
+            }
+        }
+        stream::iter(out)
+    })
+}
+
+fn delta_line(model: &Model, delta: Delta, calls: &mut Vec<ToolCall>) -> Option<Value> {
+    match delta {
+        Delta::Text(text) => Some(line(model, &json!({ "role": "assistant", "content": text }))),
+        Delta::Reasoning(text) => {
+            Some(line(model, &json!({ "role": "assistant", "content": "", "thinking": text })))
+        }
+        Delta::ToolCall { name, .. } => {
+            let before = calls.pop().map(|call| call_line(model, &call));
+            calls.push(ToolCall { name, arguments: String::new() });
+            before
+        }
+        Delta::Arguments { json, .. } => {
+            if let Some(call) = calls.last_mut() {
+                call.arguments.push_str(&json);
+            }
+            None
+        }
+    }
+}
+
+fn call_line(model: &Model, call: &ToolCall) -> Value {
+    line(model, &json!({ "role": "assistant", "content": "", "tool_calls": [tool_call(call)] }))
+}
+
+fn tool_call(call: &ToolCall) -> Value {
+    let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
+    json!({ "function": { "name": call.name, "arguments": arguments } })
+}
+
+fn line(model: &Model, message: &Value) -> Value {
+    json!({ "model": model.name, "created_at": now_rfc3339(), "message": message, "done": false })
+}

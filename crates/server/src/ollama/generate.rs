@@ -1,0 +1,136 @@
+//! `POST /api/generate`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt, future};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::OllamaError;
+use super::chat::{loaded, refuse_format, thinking};
+use super::options::Options;
+use super::stats::Stopwatch;
+use crate::app::Shared;
+use crate::caller::caller;
+use crate::error::ApiError;
+use crate::extract::{self, Body};
+use crate::generation::chat::Conversation;
+use crate::generation::{Answer, Caller, Job, Piece, Stopped, text_prompt};
+use crate::model::Model;
+use crate::ndjson;
+use crate::time::now_rfc3339;
+
+/// What clients send.
+#[derive(Clone, Debug, Deserialize)]
+pub struct GenerateRequest {
+    model: String,
+    #[serde(default)]
+    prompt: String,
+    suffix: Option<String>,
+    system: Option<String>,
+    template: Option<String>,
+    raw: Option<bool>,
+    stream: Option<bool>,
+    format: Option<Value>,
+    think: Option<Value>,
+    images: Option<Vec<Value>>,
+    /// Tokens of an earlier answer to go on from.
+    context: Option<Vec<u32>>,
+    #[serde(default)]
+    options: Options,
+}
+
+pub async fn create(
+    State(app): State<Shared>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, OllamaError> {
+    let request: GenerateRequest = extract::json(body)?;
+    let model = app.models.find(&request.model)?;
+    request.check()?;
+    if request.prompt.is_empty() {
+        return Ok(Json(loaded(&model, "response")).into_response());
+    }
+    let mut job = request.job(&model, caller(&headers, None, None)?)?;
+    request.options.apply(&mut job, model.context())?;
+    let mut known = job.prompt.clone();
+    let answer = job.submit(&model)?;
+    let watch = Stopwatch::start();
+    if request.stream == Some(false) {
+        let whole = answer.whole().await?.0.pop().ok_or_else(|| ApiError::invalid("no answer"))?;
+        let mut response = line(&model, &whole.text);
+        known.extend(whole.tokens.iter().map(|report| report.sampled.token));
+        response["context"] = known.into();
+        watch.finish(&mut response, &whole.stopped, &whole.usage);
+        return Ok(Json(response).into_response());
+    }
+    Ok(ndjson::respond(lines(model, answer, known, watch)))
+}
+
+impl GenerateRequest {
+    fn check(&self) -> Result<(), ApiError> {
+        refuse_format(self.format.as_ref())?;
+        if self.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
+            return Err(ApiError::invalid("this model can't fill in before a suffix; leave it out"));
+        }
+        if self.images.as_ref().is_some_and(|images| !images.is_empty()) {
+            return Err(ApiError::invalid("this model reads text only, not images"));
+        }
+        if self.template.as_ref().is_some_and(|template| !template.is_empty()) {
+            return Err(ApiError::invalid(
+                "the model's own template is used; send raw: true with a rendered prompt",
+            ));
+        }
+        Ok(())
+    }
+
+    fn job(&self, model: &Model, caller: Caller) -> Result<Job, ApiError> {
+        if self.raw == Some(true) {
+            return Ok(Job { continues: true, ..Job::new(text_prompt(model, &self.prompt)?, caller) });
+        }
+        let system = self.system.as_ref().map(|system| json!({ "role": "system", "content": system }));
+        let user = json!({ "role": "user", "content": self.prompt });
+        let conversation = Conversation {
+            messages: system.into_iter().chain([user]).collect(),
+            variables: thinking(self.think.as_ref()),
+            ..Conversation::default()
+        };
+        let mut job = conversation.job(model, caller)?;
+        if let Some(context) = &self.context {
+            job.prompt = [context.clone(), job.prompt].concat();
+        }
+        Ok(job)
+    }
+}
+
+fn lines(
+    model: Arc<Model>,
+    answer: Answer,
+    mut known: Vec<u32>,
+    watch: Stopwatch,
+) -> impl Stream<Item = Value> + Send + 'static {
+    answer.filter_map(move |piece| {
+        future::ready(match piece {
+            Piece::Reading | Piece::Scored(_) => None,
+            Piece::Text { text, tokens, .. } => {
+                known.extend(tokens.iter().map(|report| report.sampled.token));
+                (!text.is_empty()).then(|| line(&model, &text))
+            }
+            Piece::Done { stopped: Stopped::Failed(error), .. } => Some(OllamaError(error).body()),
+            Piece::Done { stopped, usage, .. } => {
+                let mut last = line(&model, "");
+                last["context"] = std::mem::take(&mut known).into();
+                watch.finish(&mut last, &stopped, &usage);
+                Some(last)
+            }
+        })
+    })
+}
+
+fn line(model: &Model, text: &str) -> Value {
+    json!({ "model": model.name, "created_at": now_rfc3339(), "response": text, "done": false })
+}

@@ -1,0 +1,45 @@
+//! Errors in OpenAI's shape.
+
+use axum::Json;
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::error::{ApiError, Kind};
+
+/// A failure as OpenAI's clients expect it.
+#[derive(Debug)]
+pub struct OpenAiError(pub ApiError);
+
+impl<E: Into<ApiError>> From<E> for OpenAiError {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl OpenAiError {
+    /// `{"error": {...}}`, also sent as an event in the middle of a stream.
+    pub fn body(&self) -> Value {
+        let ApiError { kind, message, param, code, .. } = &self.0;
+        let kind = match kind {
+            Kind::Invalid | Kind::NotFound | Kind::TooLarge => "invalid_request_error",
+            Kind::Unauthenticated => "authentication_error",
+            Kind::Forbidden => "permission_error",
+            Kind::RateLimited => "rate_limit_error",
+            Kind::Overloaded => "service_unavailable_error",
+            Kind::TimedOut => "timeout_error",
+            Kind::Internal => "server_error",
+        };
+        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+    }
+}
+
+impl IntoResponse for OpenAiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.0.kind.status(), Json(self.body())).into_response();
+        if let Some(time) = self.0.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, time.as_secs().max(1).into());
+        }
+        response
+    }
+}

@@ -1,0 +1,24 @@
+//! Token counts in OpenAI's shape.
+
+use ropeway_engine::Usage;
+use serde_json::{Value, json};
+
+/// The usage of all answers to one prompt.
+pub fn usage<'a>(answers: impl IntoIterator<Item = &'a Usage>) -> Value {
+    let (mut prompt, mut cached, mut generated) = (0, 0, 0);
+    for usage in answers {
+        (prompt, cached) = (usage.prompt, usage.cached);
+        generated += usage.generated;
+    }
+    totals(prompt, cached, generated)
+}
+
+/// Counts that are added up already.
+pub fn totals(prompt: usize, cached: usize, generated: usize) -> Value {
+    json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": { "cached_tokens": cached },
+    })
+}

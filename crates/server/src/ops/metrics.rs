@@ -1,0 +1,107 @@
+//! `GET /metrics`: the engines' own figures in Prometheus' text format. Names follow vLLM's where the meaning is the
+//! same.
+
+use std::fmt::Write;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use ropeway_engine::Class;
+use ropeway_engine::metrics::{Experience, FINISHES, Histogram, Metrics, SECONDS};
+
+use crate::app::Shared;
+
+pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
+    let engines: Vec<_> = app
+        .models
+        .all()
+        .iter()
+        .map(|model| (model.name.clone(), model.engine().board().metrics(), model.engine().board().queued()))
+        .collect();
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page(&engines))
+}
+
+/// Its model, its figures and its queue.
+type Engine = (String, Metrics, usize);
+
+/// One of the distributions.
+type Of = fn(&Experience) -> &Histogram;
+
+fn page(engines: &[Engine]) -> String {
+    let mut page = String::new();
+    let mut one = |kind: &str, name: &str, help: &str, value: &dyn Fn(&Engine) -> f64| {
+        let _ = writeln!(page, "# HELP ropeway_{name} {help}\n# TYPE ropeway_{name} {kind}");
+        for engine in engines {
+            let _ =
+                writeln!(page, "ropeway_{name}{{model_name=\"{}\"}} {}", escaped(&engine.0), value(engine));
+        }
+    };
+    one("gauge", "num_requests_running", "Sequences in the batch.", &|(_, m, _)| m.running as f64);
+    one("gauge", "num_requests_waiting", "Requests without a place in the batch.", &|(_, _, q)| *q as f64);
+    one("gauge", "slot_usage_ratio", "Share of the batch's rows in use.", &|(_, m, _)| m.slot_use);
+    one("gauge", "kv_cache_usage_ratio", "Share of the KV blocks in use.", &|(_, m, _)| m.kv_use);
+    one("counter", "requests_total", "Requests taken in.", &|(_, m, _)| m.requests as f64);
+    one("counter", "steps_total", "Steps computed.", &|(_, m, _)| m.steps as f64);
+    one("counter", "step_seconds_total", "Time spent in steps.", &|(_, m, _)| m.busy.as_secs_f64());
+    one("counter", "prompt_tokens_total", "Prompt tokens, computed or cached.", &|(_, m, _)| {
+        (m.prefill_tokens + m.cached_tokens) as f64
+    });
+    one("counter", "generation_tokens_total", "Tokens generated.", &|(_, m, _)| m.generated_tokens as f64);
+    one("counter", "prefix_cache_queries_total", "Prompt tokens looked up.", &|(_, m, _)| {
+        (m.prefill_tokens + m.cached_tokens) as f64
+    });
+    one("counter", "prefix_cache_hits_total", "Prompt tokens found in the cache.", &|(_, m, _)| {
+        m.cached_tokens as f64
+    });
+    one("counter", "preemptions_total", "Sequences preempted.", &|(_, m, _)| m.preemptions as f64);
+    finished(&mut page, engines);
+    let histograms: [(&str, &str, Of); 4] = [
+        ("time_to_first_token_seconds", "From submission to the first token.", |e| &e.first_token),
+        ("inter_token_latency_seconds", "Between two tokens of a stream.", |e| &e.inter_token),
+        ("request_queue_time_seconds", "From submission to the first step.", |e| &e.queued),
+        ("e2e_request_latency_seconds", "From submission to the end.", |e| &e.total),
+    ];
+    for (name, help, of) in histograms {
+        histogram(&mut page, name, help, engines, of);
+    }
+    page
+}
+
+fn finished(page: &mut String, engines: &[Engine]) {
+    let name = "ropeway_request_success_total";
+    let _ = writeln!(page, "# HELP {name} Sequences that ended, by reason.\n# TYPE {name} counter");
+    for (model, metrics, _) in engines {
+        for (class, experience) in Class::ALL.iter().zip(&metrics.classes) {
+            for (reason, count) in FINISHES.iter().zip(experience.finished) {
+                let labels = labels(model, *class);
+                let _ = writeln!(page, "{name}{{{labels},finished_reason=\"{reason}\"}} {count}");
+            }
+        }
+    }
+}
+
+fn histogram(page: &mut String, name: &str, help: &str, engines: &[Engine], of: Of) {
+    let _ = writeln!(page, "# HELP ropeway_{name} {help}\n# TYPE ropeway_{name} histogram");
+    for (model, metrics, _) in engines {
+        for (class, experience) in Class::ALL.iter().zip(&metrics.classes) {
+            let (histogram, labels) = (of(experience), labels(model, *class));
+            let mut below = 0;
+            for (end, count) in SECONDS.iter().zip(histogram.counts) {
+                below += count;
+                let _ = writeln!(page, "ropeway_{name}_bucket{{{labels},le=\"{end}\"}} {below}");
+            }
+            let count = histogram.count();
+            let _ = writeln!(page, "ropeway_{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+            let _ = writeln!(page, "ropeway_{name}_sum{{{labels}}} {}", histogram.sum);
+            let _ = writeln!(page, "ropeway_{name}_count{{{labels}}} {count}");
+        }
+    }
+}
+
+fn labels(model: &str, class: Class) -> String {
+    format!("model_name=\"{}\",priority=\"{}\"", escaped(model), class.name())
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

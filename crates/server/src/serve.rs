@@ -1,0 +1,78 @@
+//! Listening, and ending well.
+//!
+//! ```text
+//! SIGTERM or SIGINT     no new requests; running ones finish
+//! after drain_timeout   engines stop: what still runs ends with a last event that says so
+//! SIGINT again          at once
+//! ```
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::app::{Shared, router};
+use crate::ops::health::Phase;
+
+/// Sockets that are bound, so that clients can connect before any model is loaded.
+pub struct Listening {
+    listeners: Vec<TcpListener>,
+}
+
+impl Listening {
+    /// Binds every address.
+    pub async fn bind(addresses: &[SocketAddr]) -> io::Result<Self> {
+        let mut listeners = Vec::new();
+        for address in addresses {
+            let bound = TcpListener::bind(address).await;
+            let explain = |error: io::Error| {
+                io::Error::new(error.kind(), format!("can't listen on {address}: {error}"))
+            };
+            listeners.push(bound.map_err(explain)?);
+        }
+        Ok(Self { listeners })
+    }
+
+    /// Where it listens; a port given as 0 is known now.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.listeners.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// Serves until `shutdown` is done, then drains.
+    pub async fn serve(
+        self,
+        app: Shared,
+        drain_timeout: Duration,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        let (closing, closed) = watch::channel(false);
+        let mut servers = JoinSet::new();
+        for listener in self.listeners {
+            let mut closed = closed.clone();
+            let graceful = async move {
+                let _ = closed.wait_for(|closed| *closed).await;
+            };
+            let service = router(Shared::clone(&app));
+            servers
+                .spawn(async move { axum::serve(listener, service).with_graceful_shutdown(graceful).await });
+        }
+        shutdown.await;
+        app.life.enter(Phase::Draining);
+        let _ = closing.send(true);
+        if tokio::time::timeout(drain_timeout, finished(&mut servers)).await.is_err() {
+            for model in app.models.all() {
+                model.engine().stop();
+            }
+            // Last events need a moment to reach their readers; a reader that does not read is not waited for.
+            let _ = tokio::time::timeout(Duration::from_secs(2), finished(&mut servers)).await;
+        }
+        Ok(())
+    }
+}
+
+async fn finished(servers: &mut JoinSet<io::Result<()>>) {
+    while servers.join_next().await.is_some() {}
+}
