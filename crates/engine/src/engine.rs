@@ -55,19 +55,20 @@ impl Engine {
     pub fn new(executor: Box<dyn Executor>, clock: Arc<dyn Clock>, settings: &Settings) -> (Self, Handle) {
         let limits = executor.limits();
         let (handle, inbox, board) = Handle::new(limits, Arc::clone(&clock), settings);
+        let most = settings.queue + limits.step_rows;
         let engine = Self {
             executor,
             clock,
             inbox,
             board,
             scheduler: Scheduler::new(settings.policy, settings.pace, settings.cost.clone()),
-            roster: Roster::new(limits, settings.queue + limits.step_rows),
+            roster: Roster::new(limits, most),
             metrics: Metrics::default(),
             plan: Plan::default(),
-            batch: Batch::default(),
+            batch: Batch::with_room(&limits),
             output: StepOutput::default(),
             record: StepRecord::default(),
-            leaving: Vec::new(),
+            leaving: Vec::with_capacity(most),
         };
         (engine, handle)
     }
@@ -204,7 +205,7 @@ impl Engine {
             self.finish(slot, &FinishReason::Failed(SequenceError::Step(error.to_string())), now);
         }
         if copied.is_err() {
-            self.roster.pool.forget();
+            self.roster.start_over();
         }
     }
 
@@ -245,7 +246,9 @@ impl Engine {
         sequence.advance(chunk.tokens, pool, block_tokens);
         let prompt_len = sequence.ticket.prompt_len;
         if chunk.prefill && sequence.len() == prompt_len {
-            sequence.tell(Event::Prefilled { computed: sequence.computed, cached: sequence.cached });
+            // After a preemption less may be there than was once found.
+            let (computed, cached) = (sequence.computed, sequence.cached.min(sequence.computed));
+            sequence.tell(Event::Prefilled { computed, cached });
         }
         let generated = usize::from(!chunk.prefill);
         self.scheduler.charge(self.roster.get(chunk.slot), chunk.tokens - generated, generated);

@@ -104,6 +104,14 @@ impl Roster {
         self.waiting.push(slot);
     }
 
+    /// What the blocks held is lost: everyone waits, to be computed anew.
+    pub fn start_over(&mut self) {
+        while let Some(slot) = self.running.last() {
+            self.preempt(*slot);
+        }
+        self.pool.forget();
+    }
+
     /// A sequence leaves for good; its blocks are free at once.
     pub fn remove(&mut self, slot: Slot) -> Sequence {
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == slot) {

@@ -70,6 +70,18 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// An empty batch with room for what a step can hold while no block is in two tables; only histories and widely
+    /// shared prompts make it grow.
+    pub fn with_room(limits: &Limits) -> Self {
+        Self {
+            tokens: Vec::with_capacity(limits.step_tokens),
+            chunks: Vec::with_capacity(limits.step_rows),
+            blocks: Vec::with_capacity(limits.blocks),
+            rows: Vec::with_capacity(limits.step_rows),
+            ..Self::default()
+        }
+    }
+
     /// Empties the batch, keeping its memory.
     pub fn clear(&mut self) {
         self.tokens.clear();

@@ -2,13 +2,18 @@
 //! computes nothing but notices every mistake.
 //!
 //! # Layout
-//! - [`clock`]: simulated time.
+//! - [`clock`]: simulated time. [`rng`]: seeded numbers.
 //! - [`mock`]: the executor.
+//! - [`readers`]: reads many streams at once.
+//! - [`chaos`]: seeded scenarios with faults, in which every rule of the engine is checked.
 
 #![forbid(unsafe_code)]
 
+pub mod chaos;
 pub mod clock;
 pub mod mock;
+pub mod readers;
+pub mod rng;
 
 pub use clock::SimClock;
 pub use mock::{Fault, MockExecutor};

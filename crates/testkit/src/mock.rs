@@ -11,6 +11,7 @@ use ropeway_executor::{
 };
 
 use crate::SimClock;
+use crate::rng::mix;
 
 /// Something that goes wrong, by what the batch contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,15 @@ pub enum Fault {
     Step(u32),
     /// Any step with this token in it panics.
     Panic(u32),
+    /// The call of this number fails, counted from 0; the next ones are fine.
+    Hiccup(u64),
+    /// The call of this number fails and loses what all blocks held; some calls after it fail as well.
+    Outage {
+        /// Number of the first call that fails.
+        first: u64,
+        /// How many calls fail.
+        calls: u64,
+    },
 }
 
 /// The executor.
@@ -31,13 +41,15 @@ pub struct MockExecutor {
     digests: Vec<u64>,
     time: Option<(SimClock, CostModel)>,
     faults: Vec<Fault>,
+    /// Calls so far.
+    calls: u64,
 }
 
 impl MockExecutor {
     /// An executor with these limits that takes no time.
     pub fn new(limits: Limits) -> Self {
         let digests = vec![0; limits.blocks * limits.block_tokens];
-        Self { limits, digests, time: None, faults: Vec::new() }
+        Self { limits, digests, time: None, faults: Vec::new(), calls: 0 }
     }
 
     /// Large enough for examples.
@@ -106,8 +118,33 @@ impl MockExecutor {
         work
     }
 
+    /// Goes wrong if it is time to.
+    fn suffer(&mut self, batch: &Batch) -> Result<(), ExecutorError> {
+        let call = self.calls;
+        self.calls += 1;
+        for fault in &self.faults {
+            match *fault {
+                Fault::Step(token) if batch.tokens.contains(&token) => {
+                    return Err(ExecutorError::Device(format!("token {token} is poison")));
+                }
+                Fault::Panic(token) => assert!(!batch.tokens.contains(&token), "token {token} is poison"),
+                Fault::Hiccup(bad) if call == bad => {
+                    return Err(ExecutorError::Device("a hiccup".into()));
+                }
+                Fault::Outage { first, calls } if (first..first + calls).contains(&call) => {
+                    if call == first {
+                        self.digests.fill(mix(call));
+                    }
+                    return Err(ExecutorError::Device("an outage".into()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn sample(&self, batch: &Batch, row: &Row) -> RowResult {
-        let chunk = batch.chunks.iter().find(|chunk| chunk.tokens.contains(&row.token)).expect("a chunk");
+        let chunk = &batch.chunks[batch.chunks.partition_point(|chunk| chunk.tokens.end <= row.token)];
         let tokens = &batch.tokens[chunk.tokens.clone()];
         let poisoned = |fault: &Fault| matches!(fault, Fault::Row(token) if tokens.contains(token));
         if self.faults.iter().any(poisoned) {
@@ -131,15 +168,7 @@ impl Executor for MockExecutor {
 
     fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         batch.check(&self.limits)?;
-        for fault in &self.faults {
-            match fault {
-                Fault::Step(token) if batch.tokens.contains(token) => {
-                    return Err(ExecutorError::Device(format!("token {token} is poison")));
-                }
-                Fault::Panic(token) => assert!(!batch.tokens.contains(token), "token {token} is poison"),
-                _ => {}
-            }
-        }
+        self.suffer(batch)?;
         for (from, to) in &batch.copies {
             self.copy(*from, *to);
         }
@@ -161,11 +190,4 @@ fn absorb(digest: u64, token: u32) -> u64 {
 
 fn choose(digest: u64, seed: u64, position: u64, vocab: usize) -> u32 {
     (mix(digest ^ seed.rotate_left(32) ^ position) % vocab as u64) as u32
-}
-
-/// A bijection whose output bits all depend on all input bits.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    x = (x ^ (x >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    x ^ (x >> 32)
 }

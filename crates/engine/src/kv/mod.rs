@@ -7,3 +7,6 @@ pub mod table;
 pub use pool::{Counts, Pool};
 pub use prefix::{BlockHash, Chain};
 pub use table::{BlockTable, OutOfBlocks};
+
+#[cfg(test)]
+mod tests;

@@ -42,7 +42,7 @@ impl std::hash::Hash for BlockHash {
 }
 
 /// The hashes of a sequence's full blocks, as far as its tokens are known.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Chain {
     root: BlockHash,
     hashes: Vec<BlockHash>,
@@ -70,6 +70,15 @@ impl Chain {
     /// The hash of block `index`, if it is full.
     pub fn get(&self, index: usize) -> Option<BlockHash> {
         self.hashes.get(index).copied()
+    }
+}
+
+impl Clone for Chain {
+    /// Unlike a derived clone, it keeps the room to grow: sequences grow in steps, and a step allocates nothing.
+    fn clone(&self) -> Self {
+        let mut hashes = Vec::with_capacity(self.hashes.capacity());
+        hashes.extend_from_slice(&self.hashes);
+        Self { root: self.root, hashes, block_tokens: self.block_tokens }
     }
 }
 

@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, Work};
 use crate::request::Class;
 use crate::roster::Roster;
 use crate::sequence::{Sequence, Slot};
@@ -87,8 +87,9 @@ impl Scheduler {
         for slot in &self.decodes {
             // Someone before it may have needed its blocks.
             if roster.get(*slot).is_decoding() && claim(roster, plan, *slot, 1) {
-                let token = Planned { slot: *slot, tokens: 1, rows: 1, prefill: false };
-                plan.push(token, roster.get(*slot).computed);
+                let sequence = roster.get(*slot);
+                let token = Planned { slot: *slot, tokens: 1, rows: sequence.rows(), prefill: false };
+                plan.push(token, sequence.computed);
             }
         }
     }
@@ -196,7 +197,9 @@ impl Scheduler {
     fn chunk(&self, plan: &Plan, sequence: &Sequence, allowed: f64, limits: &Limits) -> Option<usize> {
         let rows = limits.step_rows - plan.work.rows;
         let most = (limits.step_tokens - plan.work.tokens).min(sequence.longest_chunk(rows));
-        let left = allowed - self.cost.predict(plan.work);
+        // Should the prompt end here, its rows come on top.
+        let ending = Work { rows: sequence.rows(), ..Work::default() };
+        let left = allowed - self.cost.predict(plan.work.and(ending));
         let timely = self.cost.tokens_within(left, sequence.computed);
         let least = if plan.prefill_tokens == 0 { MIN_CHUNK } else { 0 };
         let tokens = timely.max(least).min(most);
@@ -229,7 +232,8 @@ fn has_room(roster: &mut Roster, plan: &mut Plan, slot: Slot) -> bool {
     let limits = *roster.limits();
     let sequence = roster.get(slot);
     let rows: usize = roster.running().iter().map(|slot| roster.get(*slot).rows()).sum();
-    if rows + sequence.rows() > limits.step_rows {
+    // Every row is a token of its own once it streams.
+    if rows + sequence.rows() > limits.step_rows.min(limits.step_tokens) {
         return false;
     }
     let held = sequence.table.blocks().len();

@@ -5,8 +5,8 @@
 //! ```
 //! Shortest-remaining-first gives the least waiting on the whole, but would let a long prompt starve among short ones.
 //! So waiting shortens a prompt on paper: after `remaining / (CREDIT * pace)` seconds it counts as empty and goes
-//! before every newcomer. A client that got more tokens than the one that got least carries the difference as a
-//! surplus: its prompts go behind those of the others until they have caught up. The credit never outweighs that
+//! before every newcomer. A client that got more tokens than its share carries the difference as a surplus: its prompts
+//! go behind those of the others until they have caught up. The credit never outweighs that
 //! surplus, so a flood of old requests does not buy a client more than its share.
 
 use super::{Candidate, Policy, Surroundings};

@@ -30,7 +30,7 @@ pub struct Candidate {
     pub remaining: usize,
     /// Tokens known.
     pub len: usize,
-    /// Tokens that its client has received beyond the client with the least.
+    /// Tokens that its client has received beyond its share; negative if it received less.
     pub excess: f64,
 }
 

@@ -1,0 +1,88 @@
+//! A step allocates nothing once everything has its size. In a test binary of its own: it counts every allocation of
+//! the process.
+
+#![allow(unsafe_code, reason = "counting allocations takes a global allocator")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ropeway_engine::cost::CostModel;
+use ropeway_engine::{ClientId, Engine, EventStream, Request, Settings, Stepped};
+use ropeway_executor::Limits;
+use ropeway_testkit::{MockExecutor, SimClock};
+
+const STREAMS: u32 = 64;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came; counting touches no memory of theirs.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from `System`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations during a turn of the engine, its readers reading along as they should.
+fn turn(engine: &mut Engine, streams: &mut [EventStream]) -> usize {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    assert_eq!(engine.step(), Stepped::Ran);
+    let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    for stream in streams {
+        while stream.try_next().is_some() {}
+    }
+    allocated
+}
+
+#[test]
+fn a_step_allocates_nothing_once_warm() {
+    let limits = Limits {
+        block_tokens: 16,
+        blocks: 2048,
+        context: 1024,
+        step_tokens: 256,
+        step_rows: STREAMS as usize,
+        vocab: 1000,
+    };
+    let clock = SimClock::new();
+    let executor = MockExecutor::new(limits).with_time(clock.clone(), CostModel::default());
+    let (mut engine, handle) = Engine::new(Box::new(executor), Arc::new(clock), &Settings::default());
+    let ask = |i: u32, new| Request {
+        client: ClientId(u64::from(i % 5)),
+        ..Request::greedy((0..50).map(|at| (i * 31 + at) % 1000).collect(), new)
+    };
+    let mut streams: Vec<_> = (0..STREAMS).map(|i| handle.submit(ask(i, 400)).expect("room")).collect();
+    // More wait than there are rows.
+    streams.extend((0..STREAMS).map(|i| handle.submit(ask(STREAMS + i, 50)).expect("room")));
+    for _ in 0..100 {
+        turn(&mut engine, &mut streams);
+    }
+    let running = engine.roster().running().len();
+    assert_eq!((running, engine.roster().waiting().len()), (64, 64));
+    for step in 0..200 {
+        assert_eq!(turn(&mut engine, &mut streams), 0, "allocations in step {step}");
+    }
+    // Some leave, others are let in and computed: nothing more is needed for that.
+    streams.drain(..10);
+    for step in 0..60 {
+        assert_eq!(turn(&mut engine, &mut streams), 0, "allocations in step {step} after some left");
+    }
+}

@@ -1,0 +1,179 @@
+//! A seeded day in the life of an engine: what machine it runs on, who comes when, who leaves early, what breaks.
+
+use std::time::Duration;
+
+use ropeway_engine::cost::CostModel;
+use ropeway_engine::{Class, ClientId, Pace, PolicyKind, Request, Settings};
+use ropeway_executor::{Limits, SamplingParams, Seed};
+
+use crate::mock::Fault;
+use crate::rng::Rng;
+
+/// Large enough that an answer hardly ever holds a poisoned token by chance.
+const VOCAB: usize = 50_000;
+
+/// Tokens that make things go wrong, one per kind of fault.
+const POISON: [u32; 3] = [49_997, 49_998, 49_999];
+
+/// When a reader goes away although its answer is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// Before the engine has even seen the request.
+    AtOnce,
+    /// So long after submission, wherever the request is then.
+    After(Duration),
+    /// As soon as a part of its prompt is computed.
+    OnPrefill,
+    /// After so many tokens.
+    AfterTokens(usize),
+}
+
+/// One request to come.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    /// When it is submitted.
+    pub at: Duration,
+    /// What is asked.
+    pub request: Request,
+    /// When its reader loses patience, if it does.
+    pub leave: Option<Leave>,
+}
+
+/// A machine, its settings, its faults and its visitors.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What the executor can hold.
+    pub limits: Limits,
+    /// How the engine is set up.
+    pub settings: Settings,
+    /// What steps really cost; the engine has to find out.
+    pub truth: CostModel,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Requests, in the order of their submission.
+    pub intents: Vec<Intent>,
+}
+
+impl Scenario {
+    /// The scenario of a seed: always the same one.
+    pub fn seeded(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let limits = machine(&mut rng);
+        let settings = Settings {
+            policy: rng.pick(&PolicyKind::ALL),
+            pace: Pace::new(Duration::from_millis(rng.between(10, 200) as u64)),
+            queue: rng.pick(&[4, 1024]),
+            ..Settings::default()
+        };
+        let slowness = rng.pick(&[0.1, 1.0, 3.0]);
+        let truth = CostModel::known(0.005 * slowness, 0.0007 * slowness, 0.0003 * slowness, 3e-7 * slowness);
+        let trouble = rng.pick(&[Trouble::None, Trouble::Poison, Trouble::Hiccup, Trouble::Outage]);
+        let faults = faults(&mut rng, trouble);
+        let intents = visitors(&mut rng, &limits, trouble);
+        Self { limits, settings, truth, faults, intents }
+    }
+
+    /// Whether a text with these tokens in it is meant to fail.
+    pub fn is_poison(&self, token: u32) -> bool {
+        POISON.contains(&token)
+    }
+
+    /// Whether the device fails as a whole at some time, so that anyone may fail.
+    pub fn has_outage(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault, Fault::Outage { .. }))
+    }
+}
+
+/// Small machines, so that rows, tokens and blocks all run short.
+fn machine(rng: &mut Rng) -> Limits {
+    let block_tokens = rng.pick(&[1, 4, 16]);
+    let kv_tokens = rng.pick(&[96, 256, 1024]);
+    Limits {
+        block_tokens,
+        blocks: kv_tokens / block_tokens,
+        context: rng.pick(&[80, 400]),
+        step_tokens: rng.pick(&[4, 16, 64, 256]),
+        step_rows: rng.pick(&[2, 8, 32]),
+        vocab: VOCAB,
+    }
+}
+
+/// What kind of trouble there is. A hiccup comes alone, for then nobody may fail: the step is computed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    None,
+    Poison,
+    Hiccup,
+    Outage,
+}
+
+fn faults(rng: &mut Rng, trouble: Trouble) -> Vec<Fault> {
+    let mut faults = vec![Fault::Row(POISON[0]), Fault::Step(POISON[1]), Fault::Panic(POISON[2])];
+    match trouble {
+        Trouble::None | Trouble::Poison => {}
+        Trouble::Hiccup => faults.push(Fault::Hiccup(rng.below(100) as u64)),
+        Trouble::Outage => {
+            // Long enough that every retry of the first step fails as well, so that the engine must notice.
+            let (first, calls) = (rng.between(5, 100) as u64, rng.between(40, 80) as u64);
+            faults.push(Fault::Outage { first, calls });
+        }
+    }
+    faults
+}
+
+fn visitors(rng: &mut Rng, limits: &Limits, trouble: Trouble) -> Vec<Intent> {
+    let count = rng.between(1, 40);
+    let rate = rng.pick(&[2.0, 20.0, 500.0]);
+    let poisoned = if trouble == Trouble::Poison { 0.15 } else { 0.0 };
+    let impatient = rng.pick(&[0.0, 0.3]);
+    let heads: Vec<Vec<u32>> = (0..3).map(|_| text(rng, 40)).collect();
+    let mut at = Duration::ZERO;
+    let mut intents = Vec::new();
+    for _ in 0..count {
+        at += if rng.chance(0.3) { Duration::ZERO } else { rng.gap(rate) };
+        let mut request = request(rng, limits, &heads);
+        if rng.chance(poisoned) {
+            let place = rng.below(request.prompt.len());
+            request.prompt[place] = rng.pick(&POISON);
+        }
+        let leave = rng.chance(impatient).then(|| leave(rng));
+        intents.push(Intent { at, request, leave });
+    }
+    intents
+}
+
+fn request(rng: &mut Rng, limits: &Limits, heads: &[Vec<u32>]) -> Request {
+    let room = limits.context.min(limits.blocks * limits.block_tokens);
+    let mut prompt = if rng.chance(0.4) { rng.pick(heads) } else { Vec::new() };
+    let own = rng.length(15.0, 1.0) as usize + 1;
+    prompt.extend(text(rng, own));
+    // Now and then one that can't be served at all.
+    prompt.truncate(if rng.chance(0.02) { room } else { room - 1 });
+    let millis = |rng: &mut Rng| Some(Duration::from_millis(rng.between(0, 2000) as u64));
+    Request {
+        params: SamplingParams { seed: Seed(rng.bits()), ..SamplingParams::default() },
+        max_tokens: if rng.chance(0.05) { None } else { Some(rng.length(8.0, 0.8) as usize + 1) },
+        // With such a small alphabet of ends, about every third answer meets one.
+        ends: if rng.chance(0.3) { (0..2000).collect() } else { Vec::new() },
+        n: if rng.chance(0.2) { rng.between(2, 4) } else { 1 },
+        client: ClientId(rng.below(4) as u64),
+        class: rng.pick(&Class::ALL),
+        salt: rng.pick(&[vec![], vec![], b"tenant".to_vec()]),
+        deadline: if rng.chance(0.1) { millis(rng) } else { None },
+        queue_timeout: if rng.chance(0.1) { millis(rng) } else { None },
+        ..Request::greedy(prompt, 0)
+    }
+}
+
+fn leave(rng: &mut Rng) -> Leave {
+    match rng.below(4) {
+        0 => Leave::AtOnce,
+        1 => Leave::After(Duration::from_millis(rng.below(500) as u64)),
+        2 => Leave::OnPrefill,
+        _ => Leave::AfterTokens(rng.between(1, 8)),
+    }
+}
+
+fn text(rng: &mut Rng, len: usize) -> Vec<u32> {
+    (0..len).map(|_| rng.below(VOCAB - POISON.len()) as u32).collect()
+}
