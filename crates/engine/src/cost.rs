@@ -116,12 +116,13 @@ impl CostModel {
         steps * self.coefficient(0) + self.marginal(Work::chunk(start, tokens, 0))
     }
 
-    /// The longest chunk after `start` others that adds no more than `seconds`.
+    /// The longest chunk after `start` others that adds no more than `seconds`, if each of its tokens asks for
+    /// `rows_each` rows.
     ///
-    /// Solves `d/2 n^2 + (b + d start + d/2) n = seconds`.
-    pub fn tokens_within(&self, seconds: f64, start: usize) -> usize {
-        let [_, token, _, pair] = self.coefficients();
-        let linear = token + pair * (start as f64 + 0.5);
+    /// Solves `d/2 n^2 + (b + c rows_each + d start + d/2) n = seconds`.
+    pub fn tokens_within(&self, seconds: f64, start: usize, rows_each: usize) -> usize {
+        let [_, token, row, pair] = self.coefficients();
+        let linear = token + row * rows_each as f64 + pair * (start as f64 + 0.5);
         let root = (linear * linear + 2.0 * pair * seconds.max(0.0)).sqrt();
         // The stable form of the quadratic's positive root; also right when `pair` is 0.
         (2.0 * seconds.max(0.0) / (linear + root)) as usize
@@ -221,9 +222,12 @@ mod tests {
         let model = CostModel::known(0.006, 7e-4, 2e-4, 3e-7);
         for start in [0, 100, 7000] {
             for budget in [0.0, 0.001, 0.05, 1.0] {
-                let tokens = model.tokens_within(budget, start);
-                assert!(model.marginal(Work::chunk(start, tokens, 0)) <= budget + 1e-9);
-                assert!(model.marginal(Work::chunk(start, tokens + 1, 0)) >= budget);
+                for rows_each in [0, 1] {
+                    let tokens = model.tokens_within(budget, start, rows_each);
+                    let chunk = |tokens| model.marginal(Work::chunk(start, tokens, rows_each * tokens));
+                    assert!(chunk(tokens) <= budget + 1e-9);
+                    assert!(chunk(tokens + 1) >= budget);
+                }
             }
         }
     }

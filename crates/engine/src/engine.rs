@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use ropeway_executor::{Batch, Executor, ExecutorError, RowResult, SamplingParams, StepOutput};
+use ropeway_executor::{Batch, Executor, ExecutorError, RowResult, Sampled, SamplingParams, StepOutput};
 
 use crate::board::Board;
 use crate::clock::Clock;
@@ -233,10 +233,16 @@ impl Engine {
     }
 
     fn report_scores(&mut self, chunk: Planned, results: &mut impl Iterator<Item = RowResult>) {
-        let sequence = self.roster.get(chunk.slot);
-        for result in results.take(sequence.scored(chunk.tokens).len()) {
+        let sequence = self.roster.get_mut(chunk.slot);
+        for (position, result) in sequence.scored(chunk.tokens).zip(results) {
+            if position <= sequence.told {
+                continue;
+            }
             // A score that can't be told is a token the model gives no chance.
-            sequence.tell(Event::Scored(result.unwrap_or_default()));
+            let hopeless =
+                Sampled { token: sequence.tokens[position], logprob: f32::NEG_INFINITY, top: vec![] };
+            sequence.tell(Event::Scored(result.unwrap_or(hopeless)));
+            sequence.told = position;
         }
     }
 
@@ -381,7 +387,9 @@ fn run(executor: &mut dyn Executor, batch: &Batch, output: &mut StepOutput) -> R
 /// Why a sequence should not be here any more.
 fn overdue(sequence: &Sequence, now: Duration) -> Option<FinishReason> {
     let ticket = &sequence.ticket;
-    if ticket.events.is_cancelled(sequence.index) {
+    // A leader goes on for the sake of its followers.
+    let mut everyone = std::iter::once(sequence).chain(&sequence.followers);
+    if everyone.all(|one| ticket.events.is_cancelled(one.index)) {
         return Some(FinishReason::Cancelled);
     }
     let late = ticket.end_by.is_some_and(|end| now >= end);

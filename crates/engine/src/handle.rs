@@ -151,6 +151,7 @@ impl Handle {
                 chain: chain.clone(),
                 params: SamplingParams { seed, ..request.params.clone() },
                 score: request.score_prompt.filter(|_| index == 0),
+                told: 0,
                 followers: Vec::new(),
                 started: None,
                 first_token: None,

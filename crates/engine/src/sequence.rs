@@ -67,6 +67,8 @@ pub struct Sequence {
     pub params: SamplingParams,
     /// Alternatives to report with each scored prompt token, if they are scored at all.
     pub score: Option<u32>,
+    /// Prompt tokens whose scores were told: what is computed again after a preemption is not told again.
+    pub told: usize,
     /// Sequences that begin where this one's prompt ends, until they do.
     pub followers: Vec<Sequence>,
     /// When it was first part of a step.
@@ -129,11 +131,15 @@ impl Sequence {
         if self.score.is_some() { rows.min(pending - 1) } else { pending - 1 }
     }
 
+    /// Rows that every token of a chunk asks for: one while the prompt is scored.
+    pub fn rows_each(&self) -> usize {
+        usize::from(self.score.is_some() && self.generated() == 0)
+    }
+
     /// Positions of the prompt tokens that a chunk of `tokens` scores.
     pub fn scored(&self, tokens: usize) -> std::ops::Range<usize> {
-        let wanted = self.score.is_some() && self.generated() == 0;
         let (first, end) = (self.computed + 1, self.computed + tokens + 1);
-        if wanted { first..end.min(self.ticket.prompt_len).max(first) } else { 0..0 }
+        if self.rows_each() > 0 { first..end.min(self.ticket.prompt_len).max(first) } else { 0..0 }
     }
 
     /// Whether it may have more tokens than it has.

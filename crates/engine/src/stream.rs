@@ -97,6 +97,8 @@ pub struct Usage {
 struct Queue {
     events: VecDeque<Event>,
     waker: Option<Waker>,
+    /// Whether a thread sleeps until something arrives: waking nobody would still cost a system call per token.
+    sleeps: bool,
     /// Sequences that have not finished.
     open: usize,
 }
@@ -127,9 +129,11 @@ impl EventSender {
         let mut queue = self.channel.lock();
         queue.open -= usize::from(matches!(event, Event::Finished { .. }));
         queue.events.push_back(event);
-        let waker = queue.waker.take();
+        let (waker, sleeps) = (queue.waker.take(), std::mem::take(&mut queue.sleeps));
         drop(queue);
-        self.channel.arrived.notify_one();
+        if sleeps {
+            self.channel.arrived.notify_one();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -161,7 +165,7 @@ pub struct EventStream {
 /// Both ends for a request of `sequences`.
 pub(crate) fn channel(sequences: usize) -> (EventSender, EventStream) {
     let events = VecDeque::with_capacity(ROOM);
-    let queue = Mutex::new(Queue { events, waker: None, open: sequences });
+    let queue = Mutex::new(Queue { events, waker: None, sleeps: false, open: sequences });
     let cancelled = (0..sequences).map(|_| AtomicBool::new(false)).collect();
     let channel = Arc::new(Channel { queue, arrived: Condvar::new(), cancelled });
     (EventSender { channel: Arc::clone(&channel) }, EventStream { channel })
@@ -185,6 +189,7 @@ impl EventStream {
             if queue.open == 0 {
                 return None;
             }
+            queue.sleeps = true;
             queue = self.channel.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }

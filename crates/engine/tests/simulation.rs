@@ -24,10 +24,10 @@ fn every_rule_holds_in_every_scenario() {
         all = all.and(checked(seed));
     }
     println!("{all:#?}");
-    let Outcome { rejected, completed, timed_out, failed, left, preempted, cached, .. } = all;
+    let Outcome { rejected, completed, timed_out, failed, dropped, left, preempted, cached, .. } = all;
     let [waiting, prefilling, streaming] = left;
     let happened =
-        [rejected, completed, timed_out, failed, waiting, prefilling, streaming, preempted, cached];
+        [rejected, completed, timed_out, failed, dropped, waiting, prefilling, streaming, preempted, cached];
     assert!(happened.iter().all(|count| *count > SEEDS / 20), "not everything happened: {all:?}");
 }
 

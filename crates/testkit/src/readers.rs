@@ -15,6 +15,8 @@ use ropeway_engine::{Event, EventStream};
 pub enum Reader {
     /// It does.
     Stays,
+    /// It wants no more of this sequence of its request.
+    Drops(u32),
     /// It goes away, which cancels its request.
     Leaves,
 }
@@ -104,9 +106,16 @@ impl<T> Readers<T> {
         let Place { waker, reading } = &mut self.places[index];
         let mut context = Context::from_waker(waker);
         while let Some((stream, knows)) = reading {
-            let ended = match Pin::new(stream).poll_next(&mut context) {
+            let ended = match Pin::new(&mut *stream).poll_next(&mut context) {
                 Poll::Pending => return,
-                Poll::Ready(Some(event)) => on_event(knows, event) == Reader::Leaves,
+                Poll::Ready(Some(event)) => match on_event(knows, event) {
+                    Reader::Stays => false,
+                    Reader::Drops(sequence) => {
+                        stream.cancel(sequence);
+                        false
+                    }
+                    Reader::Leaves => true,
+                },
                 Poll::Ready(None) => true,
             };
             if ended {

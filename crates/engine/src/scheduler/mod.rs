@@ -99,8 +99,12 @@ impl Scheduler {
         plan.allowed = streams;
         let mut order = self.order(roster, now);
         let mut door_open = true;
-        while let Some(Reverse(Place { slot, .. })) = order.pop() {
+        let mut inside = roster.running().iter().filter(|slot| !roster.get(**slot).is_decoding()).count();
+        // With the door closed and nobody inside, there is no point in ordering all who wait.
+        while door_open || inside > 0 {
+            let Some(Reverse(Place { slot, .. })) = order.pop() else { break };
             let waits = roster.get(slot).table.blocks().is_empty();
+            inside -= usize::from(!waits);
             if waits && !door_open {
                 continue;
             }
@@ -200,7 +204,7 @@ impl Scheduler {
         // Should the prompt end here, its rows come on top.
         let ending = Work { rows: sequence.rows(), ..Work::default() };
         let left = allowed - self.cost.predict(plan.work.and(ending));
-        let timely = self.cost.tokens_within(left, sequence.computed);
+        let timely = self.cost.tokens_within(left, sequence.computed, sequence.rows_each());
         let least = if plan.prefill_tokens == 0 { MIN_CHUNK } else { 0 };
         let tokens = timely.max(least).min(most);
         let worthwhile = tokens >= MIN_CHUNK.min(most);

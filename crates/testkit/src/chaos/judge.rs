@@ -27,6 +27,8 @@ pub struct Watched {
     submitted: Duration,
     leave: Option<Leave>,
     prefilled: usize,
+    /// Prompt tokens that were scored.
+    scored: usize,
     answers: Vec<Answer>,
 }
 
@@ -42,7 +44,7 @@ impl Watched {
             Answer { tokens: Vec::new(), expected, finished: false }
         };
         let answers = (0..request.sequences()).map(answer).collect();
-        Self { index, submitted: now, leave: intent.leave, prefilled: 0, answers }
+        Self { index, submitted: now, leave: intent.leave, prefilled: 0, scored: 0, answers }
     }
 
     /// Sequences that have not ended.
@@ -76,9 +78,22 @@ impl Watched {
                 assert!(cached <= computed && computed <= scenario.intents[self.index].request.prompt.len());
                 outcome.note(computed as u64);
                 self.prefilled = computed;
-                if self.leave == Some(Leave::OnPrefill) { Reader::Leaves } else { Reader::Stays }
+                match self.leave {
+                    Some(Leave::OnPrefill) => Reader::Leaves,
+                    Some(Leave::Drop(sequence)) => Reader::Drops(sequence),
+                    _ => Reader::Stays,
+                }
             }
-            Event::Scored(_) => Reader::Stays,
+            Event::Scored(sampled) => {
+                let prompt = &scenario.intents[self.index].request.prompt;
+                self.scored += 1;
+                assert_eq!(
+                    Some(&sampled.token),
+                    prompt.get(self.scored),
+                    "scores in the order of the prompt"
+                );
+                Reader::Stays
+            }
             Event::Token { sequence, sampled } => {
                 outcome.note(u64::from(sampled.token));
                 self.hear_token(sequence as usize, sampled.token)
@@ -121,6 +136,9 @@ impl Watched {
         assert!(!answer.finished, "request {}.{sequence} ended twice", self.index);
         answer.finished = true;
         let read = answer.tokens.len();
+        let completed = matches!(reason, FinishReason::Length | FinishReason::End(_));
+        let unscored = request.score_prompt.is_some() && self.scored + 1 < request.prompt.len();
+        assert!(!(completed && unscored), "request {}: only {} tokens scored", self.index, self.scored);
         let why = match reason {
             FinishReason::Length => (read == answer.expected.len()).then_some(&mut outcome.completed),
             FinishReason::End(token) => {
@@ -136,7 +154,10 @@ impl Watched {
                 let doomed = scenario.has_outage() || text.any(|token| scenario.is_poison(*token));
                 doomed.then_some(&mut outcome.failed)
             }
-            FinishReason::Cancelled => None,
+            FinishReason::Cancelled => {
+                let asked = self.leave == Some(Leave::Drop(sequence as u32));
+                asked.then_some(&mut outcome.dropped)
+            }
         };
         let Some(count) = why else {
             panic!("request {}.{sequence} ended after {read} tokens: {reason:?}, {usage:?}", self.index)

@@ -49,6 +49,8 @@ pub struct Outcome {
     pub timed_out: u64,
     /// Sequences that failed, as they should.
     pub failed: u64,
+    /// Sequences that their reader wanted no more of, while it read on.
+    pub dropped: u64,
     /// Readers that left while their request was waiting, prefilling or streaming.
     pub left: [u64; 3],
     /// Preemptions of sequences that ended in any way but by leaving.
@@ -67,6 +69,7 @@ impl Outcome {
             completed: self.completed + other.completed,
             timed_out: self.timed_out + other.timed_out,
             failed: self.failed + other.failed,
+            dropped: self.dropped + other.dropped,
             left: std::array::from_fn(|state| self.left[state] + other.left[state]),
             preempted: self.preempted + other.preempted,
             cached: self.cached + other.cached,

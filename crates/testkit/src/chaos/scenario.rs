@@ -26,6 +26,8 @@ pub enum Leave {
     OnPrefill,
     /// After so many tokens.
     AfterTokens(usize),
+    /// As soon as a part of the prompt is computed, it wants no more of this one sequence.
+    Drop(u32),
 }
 
 /// One request to come.
@@ -155,6 +157,7 @@ fn request(rng: &mut Rng, limits: &Limits, heads: &[Vec<u32>]) -> Request {
         max_tokens: if rng.chance(0.05) { None } else { Some(rng.length(8.0, 0.8) as usize + 1) },
         // With such a small alphabet of ends, about every third answer meets one.
         ends: if rng.chance(0.3) { (0..2000).collect() } else { Vec::new() },
+        score_prompt: rng.chance(0.1).then_some(0),
         n: if rng.chance(0.2) { rng.between(2, 4) } else { 1 },
         client: ClientId(rng.below(4) as u64),
         class: rng.pick(&Class::ALL),
@@ -166,10 +169,11 @@ fn request(rng: &mut Rng, limits: &Limits, heads: &[Vec<u32>]) -> Request {
 }
 
 fn leave(rng: &mut Rng) -> Leave {
-    match rng.below(4) {
+    match rng.below(5) {
         0 => Leave::AtOnce,
         1 => Leave::After(Duration::from_millis(rng.below(500) as u64)),
         2 => Leave::OnPrefill,
+        3 => Leave::Drop(rng.below(3) as u32),
         _ => Leave::AfterTokens(rng.between(1, 8)),
     }
 }
