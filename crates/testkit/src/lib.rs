@@ -6,6 +6,7 @@
 //! - [`mock`]: the executor.
 //! - [`readers`]: reads many streams at once.
 //! - [`chaos`]: seeded scenarios with faults, in which every rule of the engine is checked.
+//! - [`simulate`]: workloads on a machine that is only a cost model.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ pub mod clock;
 pub mod mock;
 pub mod readers;
 pub mod rng;
+pub mod simulate;
 
 pub use clock::SimClock;
 pub use mock::{Fault, MockExecutor};

@@ -6,6 +6,7 @@ mod pull;
 mod rm;
 mod run;
 mod show;
+mod simulate;
 mod tokenize;
 
 use clap::Subcommand;
@@ -23,6 +24,7 @@ pub enum Command {
     Show(show::Show),
     Tokenize(tokenize::Tokenize),
     Bench(bench::Bench),
+    Simulate(Box<simulate::Simulate>),
 }
 
 impl Command {
@@ -36,6 +38,7 @@ impl Command {
             Command::Show(command) => command.run(output),
             Command::Tokenize(command) => command.run(output),
             Command::Bench(command) => command.run(output),
+            Command::Simulate(command) => command.run(output),
         }
     }
 }

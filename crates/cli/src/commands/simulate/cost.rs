@@ -1,0 +1,124 @@
+//! What a step costs: given, measured by `bench model`, or the default.
+
+use ropeway_engine::cost::{CostModel, Work};
+use serde::Deserialize;
+
+/// Tokens of a step while `bench model` prefills, unless told otherwise.
+const BENCH_STEP: usize = ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
+
+/// How often the measurements are shown to the model; it has settled long before.
+const ROUNDS: usize = 200;
+
+/// A cost model from the command line.
+#[derive(Clone, Debug)]
+pub struct Cost(pub CostModel);
+
+impl Default for Cost {
+    /// SmolLM2-135M in 4 bits on 2 cores of an Ice Lake Xeon: fitted to the table in docs/performance.md (prefill of 512 and
+    /// 4,000 tokens at 1,398 and 745 tokens a second, decode of 1 and 64 streams at 159 and 658).
+    fn default() -> Self {
+        Self(CostModel::known(4.8e-3, 6.1e-4, 7.9e-4, 3.6e-7))
+    }
+}
+
+/// The part of `bench model --json` that matters here.
+#[derive(Debug, Deserialize)]
+struct Bench {
+    prefill: Vec<Prefill>,
+    decode: Vec<Decode>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Prefill {
+    tokens: usize,
+    tok_s: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Decode {
+    batch: usize,
+    context: usize,
+    tok_s: f64,
+}
+
+/// Four numbers, or a file.
+pub fn parse(text: &str) -> Result<Cost, String> {
+    let numbers: Result<Vec<f64>, _> = text.split(',').map(str::parse).collect();
+    match numbers.as_deref() {
+        Ok([step, token, row, pair])
+            if [step, token, row, pair].iter().all(|n| n.is_finite() && **n >= 0.0) =>
+        {
+            Ok(Cost(CostModel::known(*step, *token, *row, *pair)))
+        }
+        Ok(_) => Err("four numbers of seconds: STEP,TOKEN,ROW,PAIR".into()),
+        Err(_) => from_file(text),
+    }
+}
+
+fn from_file(path: &str) -> Result<Cost, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("could not read {path}: {error}"))?;
+    let bench: Bench = serde_json::from_str(&text)
+        .map_err(|error| format!("{path} is not what `ropeway bench model --json` writes: {error}"))?;
+    fit(&bench).ok_or_else(|| format!("{path} needs two prompt lengths and two batch sizes at least"))
+}
+
+/// Fits the coefficients to the measured steps.
+fn fit(bench: &Bench) -> Option<Cost> {
+    if bench.prefill.len() < 2 || bench.decode.len() < 2 {
+        return None;
+    }
+    let mut cost = CostModel::default();
+    for _ in 0..ROUNDS {
+        for (work, seconds) in steps(bench) {
+            cost.observe(work, std::time::Duration::from_secs_f64(seconds));
+        }
+    }
+    Some(Cost(cost))
+}
+
+/// The mean step of every measurement, and what it took.
+fn steps(bench: &Bench) -> impl Iterator<Item = (Work, f64)> {
+    let prefill = bench.prefill.iter().filter(|run| run.tokens > 0 && run.tok_s > 0.0).map(|run| {
+        let steps = run.tokens.div_ceil(BENCH_STEP);
+        let whole = Work::chunk(0, run.tokens, 0);
+        let work = Work { tokens: whole.tokens / steps, rows: 0, pairs: whole.pairs / steps as u64 };
+        (work, run.tokens as f64 / run.tok_s / steps as f64)
+    });
+    let decode = bench.decode.iter().filter(|run| run.batch > 0 && run.tok_s > 0.0).map(|run| {
+        let work = Work { tokens: run.batch, rows: run.batch, pairs: (run.batch * run.context) as u64 };
+        (work, run.batch as f64 / run.tok_s)
+    });
+    prefill.chain(decode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measurements_of_a_machine_give_its_cost_back() {
+        let truth = Cost::default().0;
+        let prefill = |tokens: usize| {
+            let seconds = truth.alone(0, tokens, BENCH_STEP);
+            Prefill { tokens, tok_s: tokens as f64 / seconds }
+        };
+        let decode = |batch: usize| {
+            let work = Work { tokens: batch, rows: batch, pairs: (batch * 100) as u64 };
+            Decode { batch, context: 100, tok_s: batch as f64 / truth.predict(work) }
+        };
+        let bench =
+            Bench { prefill: vec![prefill(512), prefill(4000)], decode: [1, 8, 32, 64].map(decode).into() };
+        let fitted = fit(&bench).unwrap().0;
+        for work in [Work::chunk(3000, 200, 1), Work { tokens: 16, rows: 16, pairs: 3200 }] {
+            let ratio = fitted.predict(work) / truth.predict(work);
+            assert!((0.95..1.05).contains(&ratio), "{ratio}");
+        }
+    }
+
+    #[test]
+    fn four_numbers_are_a_cost_and_anything_else_says_what_is_missing() {
+        assert!(parse("0.005,0.0007,0.0002,3e-7").is_ok());
+        assert!(parse("0.005,0.0007").unwrap_err().contains("four numbers"));
+        assert!(parse("no-such-file.json").unwrap_err().contains("could not read"));
+    }
+}

@@ -1,0 +1,259 @@
+//! `ropeway simulate`: what the scheduler would do to a workload, without a model and without waiting.
+
+mod cost;
+mod kinds;
+mod plot;
+mod report;
+
+use std::io::{IsTerminal, Write, stderr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use ropeway_engine::scheduler::Pace;
+use ropeway_engine::scheduler::policy::PolicyKind;
+use ropeway_engine::settings::DEFAULT_QUEUE;
+use ropeway_engine::{Class, DEFAULT_ITL_TARGET, Settings};
+use ropeway_executor::Limits;
+use ropeway_testkit::simulate::presets::{PRESETS, Preset};
+use ropeway_testkit::simulate::workload::{Kind, Visit, Workload};
+use ropeway_testkit::simulate::{Machine, Report, measure, simulate};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Tokens of a block, as the executors use.
+const BLOCK_TOKENS: usize = 32;
+
+const HELP: &str = "\
+The scheduler, the KV blocks and the streams are the real ones; only the model is
+replaced by the time it would take. A step costs
+
+  seconds = STEP + TOKEN * tokens + ROW * streams + PAIR * attended positions
+
+Workloads (--preset):
+  chat              people chatting
+  agent-trio        85, 113 and 7,600 tokens at once, beside people chatting
+  extraction-burst  18 extractions at once, with a shared prompt of 600 tokens
+  mixed             chat (interactive), an API (default) and a bulk job
+  overload          mixed, at half again what the machine can do
+
+Examples:
+  ropeway simulate                               every policy on the chat workload
+  ropeway simulate --preset agent-trio --svg trio.svg
+  ropeway simulate --policy fair --load 0.95     how close to the limit can it run?
+  ropeway simulate --policy fair --requests 1000000
+  ropeway simulate --kind interactive,5,85,64 --kind bulk,1,2000,200
+  ropeway bench model --json > a.json; ropeway simulate --cost a.json
+
+Columns: first token and total count from a request's arrival, queued until its
+first step. `busy` is the share of time in which something was computed, `batch`
+the mean number of requests in a step, `kv` the mean share of blocks held.";
+
+/// Try a workload against the scheduler: latency and throughput per policy
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct Simulate {
+    /// A realistic workload
+    #[arg(long, value_name = "NAME", default_value = "chat", value_parser = preset, conflicts_with = "kind")]
+    preset: Preset,
+    /// Your own workload: requests of a class (interactive, default, bulk), how
+    /// often they come in relation to the other kinds, median prompt and answer
+    /// in tokens; may be given several times
+    #[arg(long, value_name = "CLASS,WEIGHT,PROMPT,ANSWER", value_parser = kinds::parse)]
+    kind: Vec<(f64, Kind)>,
+    /// Requests a second (default: by --load)
+    #[arg(long, value_parser = positive)]
+    rate: Option<f64>,
+    /// Share of the machine's capacity that is asked for (default: the preset's)
+    #[arg(long, value_parser = positive, conflicts_with = "rate")]
+    load: Option<f64>,
+    /// Clients among whom requests are spread (default: the preset's)
+    #[arg(long)]
+    clients: Option<usize>,
+    /// fair, fifo, shortest or balance; or all, one after another
+    #[arg(long, default_value = "all", value_parser = policies)]
+    policy: Policies,
+    /// How many requests come
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    requests: usize,
+    /// The same seed gives the same requests, and the same report
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Longest time between two tokens that a prompt beside a stream may cause
+    #[arg(long, value_name = "MS", default_value_t = DEFAULT_ITL_TARGET.as_millis() as u64)]
+    itl_target: u64,
+    /// What a step costs: STEP,TOKEN,ROW,PAIR in seconds, or a file written by
+    /// `ropeway bench model --json` (default: smollm2 on 2 cores)
+    #[arg(long, value_name = "COST", value_parser = cost::parse)]
+    cost: Option<cost::Cost>,
+    /// Tokens that the KV memory holds
+    #[arg(long, value_name = "TOKENS", default_value_t = 65_536)]
+    kv_tokens: usize,
+    /// Longest sequence
+    #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1024..))]
+    context: u32,
+    /// Most tokens of a step
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    step_tokens: u32,
+    /// Most streams of a step
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    rows: u32,
+    /// Requests that may wait before more are turned down
+    #[arg(long, default_value_t = DEFAULT_QUEUE)]
+    queue: usize,
+    /// Write a plot: first token (cumulative), and the queue over time
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Instead, measure on the real clock what planning and committing a step
+    /// cost with 64 streams and 1,000 requests waiting
+    #[arg(long)]
+    measure_scheduler: bool,
+}
+
+/// Which policies are tried.
+#[derive(Clone, Debug)]
+struct Policies(Vec<PolicyKind>);
+
+/// What is simulated, and what it came to.
+struct Outcome {
+    policy: PolicyKind,
+    report: Report,
+}
+
+impl Simulate {
+    pub fn run(self, output: &mut Output) -> Result<(), Failure> {
+        if self.measure_scheduler {
+            return measure_scheduler(output, self.json);
+        }
+        let mut machine = self.machine();
+        let workload = self.workload();
+        let context = machine.limits.context.min(self.kv_tokens);
+        let rate = self.rate.unwrap_or_else(|| workload.rate(&machine.cost, context));
+        let began = Instant::now();
+        let bar = self.bar();
+        let mut outcomes = Vec::new();
+        for policy in &self.policy.0 {
+            machine.settings.policy = *policy;
+            bar.set_message(policy.name());
+            let arrivals = workload.arrivals(self.seed, rate, self.requests, context);
+            let report = simulate(&machine, arrivals, |came| bar.set_position(came));
+            outcomes.push(Outcome { policy: *policy, report });
+        }
+        bar.finish_and_clear();
+        self.tell_speed(began.elapsed());
+        if let Some(path) = &self.svg {
+            let title = format!("{} at {rate:.2} requests a second", self.name());
+            std::fs::write(path, plot::svg(&title, &outcomes))?;
+        }
+        let subject = report::Subject {
+            workload: self.name(),
+            requests: self.requests,
+            rate,
+            seed: self.seed,
+            cost: machine.cost.coefficients(),
+        };
+        if self.json {
+            Ok(output.json(&report::json(&subject, &outcomes))?)
+        } else {
+            Ok(report::print(output, &subject, &outcomes)?)
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        if self.kind.is_empty() { self.preset.name } else { "custom" }
+    }
+
+    fn workload(&self) -> Workload {
+        let mut workload = self.preset.workload();
+        if !self.kind.is_empty() {
+            let visit = |(weight, kind): &(f64, Kind)| Visit { weight: *weight, kinds: vec![*kind] };
+            workload.visits = self.kind.iter().map(visit).collect();
+        }
+        workload.load = self.load.unwrap_or(workload.load);
+        workload.clients = self.clients.unwrap_or(workload.clients);
+        workload
+    }
+
+    fn machine(&self) -> Machine {
+        let limits = Limits {
+            block_tokens: BLOCK_TOKENS,
+            blocks: self.kv_tokens.div_ceil(BLOCK_TOKENS).max(1024 / BLOCK_TOKENS),
+            context: self.context as usize,
+            step_tokens: self.step_tokens as usize,
+            step_rows: self.rows as usize,
+            vocab: 1 << 31,
+        };
+        let settings = Settings {
+            pace: Pace::new(Duration::from_millis(self.itl_target.max(1))),
+            queue: self.queue,
+            ..Settings::default()
+        };
+        Machine { limits, cost: self.cost.clone().unwrap_or_default().0, settings }
+    }
+
+    fn bar(&self) -> ProgressBar {
+        if !stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let style =
+            ProgressStyle::with_template("{msg:9} [{bar:30}] {human_pos}/{human_len} {per_sec} {eta}");
+        ProgressBar::new(self.requests as u64)
+            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    }
+
+    /// How fast the simulation itself was; no part of the result, which is the same every time.
+    fn tell_speed(&self, took: Duration) {
+        let requests = (self.requests * self.policy.0.len()) as f64;
+        let seconds = took.as_secs_f64();
+        let _ = writeln!(
+            stderr(),
+            "simulated {requests} requests in {seconds:.2} s ({:.0} a second)",
+            requests / seconds.max(1e-9)
+        );
+    }
+}
+
+fn measure_scheduler(output: &mut Output, json: bool) -> Result<(), Failure> {
+    let measured = measure::overhead(64, 1000, 1000);
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    let (plan, commit) = (micros(measured.plan), micros(measured.commit));
+    let (running, waiting) = (measured.running, measured.waiting);
+    if json {
+        let report = serde_json::json!({ "running": running, "waiting": waiting, "plan_us": plan, "commit_us": commit });
+        return Ok(output.json(&report)?);
+    }
+    writeln!(
+        output,
+        "{running} running, {waiting} waiting: plan {plan:.1} us, commit {commit:.1} us a step"
+    )?;
+    Ok(())
+}
+
+fn preset(name: &str) -> Result<Preset, String> {
+    let names = || PRESETS.map(|preset| preset.name).join(", ");
+    Preset::find(name).ok_or_else(|| format!("no such workload; there are {}", names()))
+}
+
+fn policies(name: &str) -> Result<Policies, String> {
+    if name == "all" {
+        return Ok(Policies(PolicyKind::ALL.to_vec()));
+    }
+    name.parse()
+        .map(|policy| Policies(vec![policy]))
+        .map_err(|_| "one of all, fair, fifo, shortest, balance".into())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "a number".to_owned())?;
+    if number.is_finite() && number > 0.0 { Ok(number) } else { Err("a number above 0".into()) }
+}
+
+/// The class of this name.
+fn class(name: &str) -> Option<Class> {
+    Class::ALL.into_iter().find(|class| class.name() == name)
+}
