@@ -6,6 +6,7 @@ use clap::Args;
 use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
 use ropeway_engine::{DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, spawn};
 use ropeway_model::StepLimits;
+use ropeway_text::ChatTemplate;
 use ropeway_weights::Checkpoint;
 
 use crate::failure::Failure;
@@ -110,6 +111,14 @@ impl Started {
     pub fn kv_tokens(&self) -> usize {
         let limits = self.handle.limits();
         limits.blocks * limits.block_tokens
+    }
+
+    /// The model's chat template; one without is spoken to in ChatML.
+    pub fn chat_template(&self) -> Result<ChatTemplate, Failure> {
+        match ChatTemplate::from_checkpoint(&self.checkpoint)? {
+            Some(template) => Ok(template),
+            None => Ok(ChatTemplate::chatml()?),
+        }
     }
 
     /// One line about it for people.

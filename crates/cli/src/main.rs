@@ -2,18 +2,21 @@
 //!
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
-//! [`model_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`memory`] sizes of memory.
+//! [`model_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
+//! are chosen, [`memory`] sizes of memory, [`interrupt`] Ctrl-C.
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod commands;
 mod engine_args;
 mod facts;
 mod failure;
+mod interrupt;
 mod memory;
 mod model_args;
 mod output;
 mod pulling;
 mod reading;
+mod sampling_args;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -35,6 +38,7 @@ const EXAMPLES: &str = "\
 Examples:
   ropeway run                      chat with the default model
   ropeway run smollm2 \"Why?\"      ask once
+  ropeway batch in.jsonl -o out.jsonl   answer a file of prompts
   ropeway pull smollm2             fetch the default chat model (98 MB)
   ropeway show smollm2             what it is made of
   ropeway tokenize \"Hello there\"   how it cuts text into tokens

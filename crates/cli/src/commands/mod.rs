@@ -1,5 +1,6 @@
 //! One file per command: its arguments, and what it does with them.
 
+mod batch;
 mod bench;
 mod list;
 mod pull;
@@ -21,6 +22,7 @@ pub enum Command {
     List(list::List),
     Rm(rm::Rm),
     Run(run::Run),
+    Batch(batch::Batch),
     Show(show::Show),
     Tokenize(tokenize::Tokenize),
     Bench(bench::Bench),
@@ -35,6 +37,7 @@ impl Command {
             Command::List(command) => command.run(output),
             Command::Rm(command) => command.run(output),
             Command::Run(command) => command.run(output),
+            Command::Batch(command) => command.run(),
             Command::Show(command) => command.run(output),
             Command::Tokenize(command) => command.run(output),
             Command::Bench(command) => command.run(output),

@@ -11,10 +11,10 @@ use ropeway_text::{ChatRequest, ChatTemplate, Detokenizer, Special, TextError, T
 use serde_json::Value;
 
 use super::conversation::{Conversation, Fitted, Room};
-use super::interrupt;
 use super::report::{Report, Stopwatch};
 use crate::engine_args::Started;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::{Output, tell};
 
 /// A prompt with fewer tokens to compute is answered before a bar would be read.
@@ -63,13 +63,10 @@ struct Said {
 }
 
 impl Assistant {
-    /// The loaded model, ready to answer. Without a template of its own it is spoken to in ChatML.
+    /// The loaded model, ready to answer.
     pub fn new(started: Started, settings: Settings) -> Result<Assistant, Failure> {
         let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
-        let template = match ChatTemplate::from_checkpoint(&started.checkpoint)? {
-            Some(template) => template,
-            None => ChatTemplate::chatml()?,
-        };
+        let template = started.chat_template()?;
         let Started { name, handle, .. } = started;
         Ok(Assistant { name, handle, tokenizer, template, settings, told_forgetting: false })
     }
@@ -195,6 +192,7 @@ impl Answer {
                     self.watch.reused(cached);
                     self.bar.show(computed, cached);
                 }
+                Some(Event::Scored(_)) => {}
                 Some(Event::Token { sampled, .. }) => {
                     self.watch.token(true);
                     write(output, self.detokenizer.push(sampled.token), &mut self.text)?;

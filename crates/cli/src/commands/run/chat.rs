@@ -3,8 +3,8 @@
 use super::assistant::Assistant;
 use super::conversation::Conversation;
 use super::input::{Terminal, Wish, next_wish};
-use super::interrupt;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::{Output, tell};
 
 const HELP: &str = "\

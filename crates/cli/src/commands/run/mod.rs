@@ -2,10 +2,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `sampling` | the options that choose tokens |
 //! | `assistant` | the model with its tokenizer and template: a conversation in, a streamed answer out |
 //! | `conversation` | what was said, and what of it still fits |
-//! | `chat` | the interactive loop, on what `input` reads and `interrupt` hears |
+//! | `chat` | the interactive loop, on what `input` reads |
 //! | `report` | what `--verbose` tells |
 //!
 //! The answer goes to standard output as it comes; everything else to standard error. It relies on the
@@ -16,9 +15,7 @@ mod assistant;
 mod chat;
 mod conversation;
 mod input;
-mod interrupt;
 mod report;
-mod sampling;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -31,9 +28,9 @@ use crate::failure::Failure;
 use crate::model_args::ModelArgs;
 use crate::output::Output;
 use crate::reading;
+use crate::sampling_args::SamplingArgs;
 use assistant::Assistant;
 use conversation::Conversation;
-use sampling::SamplingArgs;
 
 const EXAMPLES: &str = "\
 Examples:

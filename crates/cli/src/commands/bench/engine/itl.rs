@@ -90,7 +90,7 @@ fn side_by_side(lab: &mut Lab, sizes: &Sizes) -> Result<Run, Failure> {
 fn next_token(stream: &mut EventStream) -> Option<Instant> {
     loop {
         match stream.wait()? {
-            Event::Prefilled { .. } => {}
+            Event::Prefilled { .. } | Event::Scored(_) => {}
             Event::Token { .. } => return Some(Instant::now()),
             Event::Finished { .. } => return None,
         }

@@ -1,6 +1,6 @@
-//! Ctrl-C as a flag that an answer looks at between its steps.
+//! Ctrl-C as a flag that work looks at between its steps.
 //!
-//! Only the interactive loop listens: elsewhere Ctrl-C ends the program, as it does everywhere.
+//! Only commands that end better by themselves listen: elsewhere Ctrl-C ends the program, as it does everywhere.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,8 +10,9 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// From now on Ctrl-C sets the flag instead of ending the program.
 pub fn listen() -> Result<(), Failure> {
-    ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed))
-        .map_err(|error| Failure::new(error, "give the prompt as an argument instead of talking"))
+    ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed)).map_err(|error| {
+        Failure::new(error, "run it where Ctrl-C can be heard, or ask once with `ropeway run MODEL PROMPT`")
+    })
 }
 
 /// Forgets an earlier Ctrl-C.
