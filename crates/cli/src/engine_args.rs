@@ -1,10 +1,12 @@
 //! The arguments of every command that starts an engine, and the start itself.
 
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::Args;
 use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
 use ropeway_engine::{DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, spawn};
+use ropeway_hub::ModelFiles;
 use ropeway_model::StepLimits;
 use ropeway_text::ChatTemplate;
 use ropeway_weights::Checkpoint;
@@ -58,9 +60,13 @@ pub struct Started {
     /// The model's name.
     pub name: String,
     /// Its files.
+    pub files: ModelFiles,
+    /// The files, opened.
     pub checkpoint: Checkpoint,
     /// The way in.
     pub handle: Handle,
+    /// The engine's thread; ends with a panic only if the engine fell.
+    pub thread: JoinHandle<()>,
     /// What it runs on.
     pub machine: Machine,
 }
@@ -82,11 +88,11 @@ impl EngineArgs {
             (None, For::OneConversation) => KvRoom::Window,
             (None, For::Many) => KvRoom::Bytes(default_kv_memory()),
         };
-        let Loaded { name, checkpoint, mut executor } = options.load(model, Room { kv, step: STEP })?;
+        let Loaded { files, checkpoint, mut executor } = options.load(model, Room { kv, step: STEP })?;
         let compute = executor.compute();
         let machine = Machine { isa: compute.isa().name(), threads: compute.threads() };
-        let (handle, _) = spawn(Box::new(executor), &self.settings());
-        Ok(Started { name, checkpoint, handle, machine })
+        let (handle, thread) = spawn(Box::new(executor), &self.settings());
+        Ok(Started { name: files.name.clone(), files, checkpoint, handle, thread, machine })
     }
 
     /// How requests share the machine.

@@ -75,6 +75,24 @@ impl Facts {
     }
 }
 
+impl Facts {
+    /// What clients of a server may ask about it.
+    pub fn for_server(&self) -> ropeway_server::ModelFacts {
+        let modified =
+            self.files.first().and_then(|file| std::fs::metadata(&file.path).ok()?.modified().ok());
+        let since_1970 = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+        ropeway_server::ModelFacts {
+            format: if self.format == "GGUF" { "gguf".into() } else { "safetensors".into() },
+            family: self.architecture.clone().unwrap_or_default(),
+            quantization: self.quantization.clone().unwrap_or_default(),
+            parameters: self.parameters,
+            bytes: self.bytes,
+            digest: String::new(),
+            modified: since_1970.map_or(0, |time| time.as_secs()),
+        }
+    }
+}
+
 impl TemplateFacts {
     fn of(checkpoint: &Checkpoint) -> TemplateFacts {
         match ChatTemplate::from_checkpoint(checkpoint) {

@@ -52,6 +52,15 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Told { error, .. } => error.fmt(f),
+            Failure::OutputClosed => f.write_str("nobody reads the output"),
+        }
+    }
+}
+
 /// The error with its whole chain of causes, leaving out what an error above already said.
 fn text(error: &dyn Error, hint: Option<&str>) -> String {
     let mut said = error.to_string();

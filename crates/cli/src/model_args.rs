@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
-use ropeway_hub::Hub;
+use ropeway_hub::{Hub, ModelFiles};
 use ropeway_kernels::Isa;
 use ropeway_kernels::kv::KvFormat;
 use ropeway_model::{LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits};
@@ -74,9 +74,9 @@ fn parse_scaling(text: &str) -> Result<RopeScalingChoice, String> {
 
 /// A model ready to run, and the files it came from.
 pub struct Loaded {
-    /// Its name.
-    pub name: String,
-    /// Its files.
+    /// Its name and files.
+    pub files: ModelFiles,
+    /// The files, opened.
     pub checkpoint: Checkpoint,
     /// The model itself.
     pub executor: CpuExecutor,
@@ -116,7 +116,7 @@ impl ModelArgs {
         };
         let bar = LoadBar::new();
         let executor = CpuExecutor::load(&checkpoint, &options, &mut |done, total| bar.show(done, total))?;
-        Ok(Loaded { name: files.name, checkpoint, executor })
+        Ok(Loaded { files, checkpoint, executor })
     }
 
     fn options(&self, step: StepLimits) -> CpuOptions {

@@ -6,6 +6,7 @@ mod list;
 mod pull;
 mod rm;
 mod run;
+mod serve;
 mod show;
 mod simulate;
 mod tokenize;
@@ -22,6 +23,7 @@ pub enum Command {
     List(list::List),
     Rm(rm::Rm),
     Run(run::Run),
+    Serve(serve::Serve),
     Batch(batch::Batch),
     Show(show::Show),
     Tokenize(tokenize::Tokenize),
@@ -37,6 +39,7 @@ impl Command {
             Command::List(command) => command.run(output),
             Command::Rm(command) => command.run(output),
             Command::Run(command) => command.run(output),
+            Command::Serve(command) => command.run(),
             Command::Batch(command) => command.run(),
             Command::Show(command) => command.run(output),
             Command::Tokenize(command) => command.run(output),

@@ -77,7 +77,7 @@ impl Model {
             decode.push(Rate { of: batch, tokens_per_second: median(runs.collect::<Result<_, _>>()?) });
         }
         let report = Report {
-            name: loaded.name,
+            name: loaded.files.name,
             isa: isa.name(),
             threads: loaded.executor.compute().threads(),
             weight_bytes: loaded.executor.decoder().weight_bytes(),

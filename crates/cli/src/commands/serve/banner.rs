@@ -1,0 +1,26 @@
+//! What a person sees when the server is ready: where it is, and what to try.
+
+use std::net::SocketAddr;
+
+use ropeway_server::App;
+
+/// The whole text.
+pub fn ready(app: &App, addresses: &[SocketAddr]) -> String {
+    let names: Vec<_> = app.models.all().iter().map(|model| model.name.clone()).collect();
+    let first = names.first().map_or("", String::as_str);
+    let urls: Vec<_> = addresses.iter().map(|address| format!("http://{address}")).collect();
+    let url = urls.first().map_or("", String::as_str);
+    format!(
+        "\
+ropeway serves {names} on {urls}
+
+  try:       curl {url}/v1/chat/completions -H 'content-type: application/json' \\
+               -d '{{\"model\": \"{first}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'
+  OpenAI:    OPENAI_BASE_URL={url}/v1
+  Anthropic: ANTHROPIC_BASE_URL={url}
+  Ollama:    OLLAMA_HOST={url}
+  metrics:   {url}/metrics      health: {url}/health",
+        names = names.join(", "),
+        urls = urls.join(", "),
+    )
+}
