@@ -13,7 +13,8 @@
 //! The mark stands after the first character of every special token's text, and also where a text ends with the beginning
 //! of one, as templates may put two texts together. Without such texts nothing is marked and the ids are those of
 //! [`ChatTemplate::render`]. It relies on templates to change texts at their ends or at tags only, as all known ones do:
-//! one that takes something out of the middle of a text could join what was apart.
+//! one that takes something out of the middle of a text could join what was apart. A special token of a single character
+//! can't be marked.
 
 use super::{ChatRequest, ChatTemplate};
 use crate::error::TextError;
