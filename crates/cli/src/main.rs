@@ -36,13 +36,13 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  ropeway run                      chat with the default model
-  ropeway run smollm2 \"Why?\"      ask once
-  ropeway serve                    answer OpenAI, Anthropic and Ollama clients
+  ropeway run                           chat with the default model
+  ropeway run smollm2 \"Why?\"           ask once
+  ropeway serve                         answer OpenAI, Anthropic and Ollama clients
   ropeway batch in.jsonl -o out.jsonl   answer a file of prompts
-  ropeway pull smollm2             fetch the default chat model (98 MB)
-  ropeway show smollm2             what it is made of
-  ropeway tokenize \"Hello there\"   how it cuts text into tokens
+  ropeway pull smollm2                  fetch the default chat model (98 MB)
+  ropeway show smollm2                  what it is made of
+  ropeway tokenize \"Hello there\"        how it cuts text into tokens
 
 Environment:
   ROPEWAY_HOME    where models are kept (default: ~/.cache/ropeway)

@@ -70,7 +70,7 @@ impl Texts {
             Prompt::Text(text) => Ok(self.tokenizer.encode(&text, Special::PROMPT)?),
             Prompt::Messages(messages, variables) => {
                 let request = ChatRequest { variables, ..ChatRequest::new(&messages) };
-                Ok(self.tokenizer.encode(&self.template.render(&request)?, Special::TEMPLATE)?)
+                Ok(self.template.encode(&request, &self.tokenizer)?)
             }
         }
     }

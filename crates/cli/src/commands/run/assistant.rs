@@ -111,8 +111,7 @@ impl Assistant {
     }
 
     fn encode(&self, messages: &[Value]) -> Result<Vec<u32>, TextError> {
-        let prompt = self.template.render(&ChatRequest::new(messages))?;
-        self.tokenizer.encode(&prompt, Special::TEMPLATE)
+        self.template.encode(&ChatRequest::new(messages), &self.tokenizer)
     }
 
     /// Writes the answer as it comes, and ends it with a line break.
