@@ -129,6 +129,11 @@ def sides(given):
         LlamaCpp("llama.cpp, Q4_0", requantised(given.model, given.peers), llama, given.threads),
         OpenVino(given.model, given.peers / "openvino/bin/python", given.threads),
     ]
+    return installed(wanted)
+
+
+def installed(wanted):
+    """The sides that can run; a line about each that can't."""
     for side in wanted:
         if not side.needs.exists():
             remedy = "cargo build --release" if side.label == ROPEWAY else "benches/peers/setup.sh"
@@ -136,9 +141,9 @@ def sides(given):
     return [side for side in wanted if side.needs.exists()]
 
 
-def measure_rounds(present, rounds):
+def measure_rounds(present, rounds, points):
     """{label: {point: [one value a round]}}; a side that fails is dropped and the others go on."""
-    values = {side.label: {point: [] for point in POINTS} for side in present}
+    values = {side.label: {point: [] for point in points} for side in present}
     for turn in range(rounds):
         for side in [side for side in present if side.label in values]:
             try:
@@ -147,9 +152,9 @@ def measure_rounds(present, rounds):
                 print(f"dropped: {side.label}: {failure}", file=sys.stderr)
                 del values[side.label]
                 continue
-            for point in POINTS:
+            for point in points:
                 values[side.label][point].append(speeds[point])
-            shown = ", ".join(f"{point} {speeds[point]:.0f}" for point in POINTS)
+            shown = ", ".join(f"{point} {speeds[point]:.0f}" for point in points)
             print(f"round {turn + 1} of {rounds}: {side.label}: {shown}", file=sys.stderr, flush=True)
     return values
 
@@ -164,7 +169,7 @@ def ratios(middle):
     if ours is None:
         return {}
     peers = {label: points for label, points in middle.items() if label != ROPEWAY}
-    return {label: {point: ours[point] / points[point] for point in POINTS} for label, points in peers.items()}
+    return {label: {point: ours[point] / points[point] for point in ours} for label, points in peers.items()}
 
 
 def cell(label, point, middle, ratio):
@@ -172,10 +177,10 @@ def cell(label, point, middle, ratio):
     return f"{middle[label][point]:,.0f}{beside}"
 
 
-def markdown(middle, ratio):
+def markdown(middle, ratio, rows):
     """One row a point; in brackets how many times faster Ropeway is."""
     lines = ["| tok/s | " + " | ".join(middle) + " |", "|---|" + "---|" * len(middle)]
-    for point, words in POINTS.items():
+    for point, words in rows.items():
         cells = [cell(label, point, middle, ratio) for label in middle]
         lines.append(f"| {words} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -187,40 +192,49 @@ def cpu_name():
     return names[0].split(":", 1)[1].strip() if names else platform.processor()
 
 
-def parse():
+def arguments(doc):
+    """What every comparison takes."""
     home = pathlib.Path(os.environ.get("ROPEWAY_PEERS", pathlib.Path.home() / ".cache/ropeway-peers"))
     binary = HERE.parents[1] / "target/release/ropeway"
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=pathlib.Path, required=True, help="the GGUF file all sides run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=pathlib.Path, help="write every measurement here")
     parser.add_argument("--ropeway", type=pathlib.Path, default=binary, help="the ropeway binary")
     parser.add_argument("--peers", type=pathlib.Path, default=home, help="where setup.sh put the peers")
+    return parser
+
+
+def parse(parser):
     given = parser.parse_args()
     if not given.model.is_file():
         parser.error(f"{given.model} is not a file: give the GGUF, for example the one `ropeway show MODEL` names")
     return given
 
 
-def main():
-    given = parse()
+def report(given, present, points):
+    """Measures, prints the table, and writes the JSON."""
     load_before = os.getloadavg()[0]
     if load_before > QUIET_LOAD:
         print(f"the machine is busy (load {load_before:.1f}): do not quote these numbers", file=sys.stderr)
-    present = sides(given)
-    values = measure_rounds(present, given.rounds)
+    values = measure_rounds(present, given.rounds, points)
     if not values:
         raise SystemExit("no side could be measured")
     middle = medians(values)
     ratio = ratios(middle)
-    print(markdown(middle, ratio))
+    print(markdown(middle, ratio, points))
     if given.json:
         machine = dict(cpu=cpu_name(), cores=os.cpu_count(), load_before=load_before)
         machine |= next((side.machine for side in present if side.label == ROPEWAY and side.machine), {})
         record = dict(model=given.model.name, threads=given.threads, rounds=given.rounds, machine=machine)
         record |= dict(measurements=values, medians=middle, ropeway_over_peer=ratio)
         given.json.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def main():
+    given = parse(arguments(__doc__))
+    report(given, sides(given), POINTS)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """OpenVINO GenAI's continuous batching on a GGUF file, in process, without HTTP: one JSON object on standard output.
 
-Run by compare.py with the Python of the environment that setup.sh made. Prompts are random token ids, given as ids:
+Run by compare.py and batching.py with the Python of the environment that setup.sh made. Prompts are random token ids, given as ids:
 what a prompt says does not change its cost. The scheduler is as OpenVINO ships it, with prefix caching off.
 """
 
@@ -71,19 +71,37 @@ def decode_speed(pipe, batch, context, new_tokens):
     return sum(count for moment, _, count in seen if moment > begin) / (end - begin)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    given = parser.parse_args()
-    pipe = open_pipeline(given.model, given.threads)
-    run(pipe, 4, 100, 16)
-    speeds = dict(
+def throughput(pipe, requests, prompt_length, new_tokens):
+    """Output tokens a second of equal requests that arrive at once, from their arrival to the last token."""
+    seen = run(pipe, requests, prompt_length, new_tokens)
+    return sum(count for _, _, count in seen) / max(moment for moment, _, _ in seen)
+
+
+def batching(pipe, given):
+    counts = [int(count) for count in given.requests.split(",")]
+    return {f"requests_{count}": throughput(pipe, count, given.prompt, given.new) for count in counts}
+
+
+def forward_pass(pipe):
+    return dict(
         prefill_512=prefill_speed(pipe, 512),
         prefill_4000=prefill_speed(pipe, 4000),
         decode_1=decode_speed(pipe, 1, 16, 128),
         decode_64=decode_speed(pipe, 64, 100, 32),
     )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--requests", help="requests at once, as in 1,10,64, instead of the forward pass")
+    parser.add_argument("--prompt", type=int, default=100)
+    parser.add_argument("--new", type=int, default=64)
+    given = parser.parse_args()
+    pipe = open_pipeline(given.model, given.threads)
+    run(pipe, 4, 100, 16)
+    speeds = batching(pipe, given) if given.requests else forward_pass(pipe)
     print(json.dumps({point: round(speed, 1) for point, speed in speeds.items()}))
 
 
