@@ -54,7 +54,7 @@ impl fmt::Display for StepRecord {
         write!(
             f,
             "batch {:>6}  decode {:>3}  prefill {:>4}  cached {:>5}  running {:>3}  waiting {:>4}  kv {:>3.0} %  \
-             {:>6.1} ms (predicted {:.1})",
+             {:>6.1} ms (predicted {:.1}, allowed {:.1})",
             self.step,
             self.decode_tokens,
             self.prefill_tokens,
@@ -64,6 +64,7 @@ impl fmt::Display for StepRecord {
             100.0 * self.blocks.referenced as f64 / self.blocks.total().max(1) as f64,
             ms(self.plan + self.execute + self.commit),
             ms(self.predicted),
+            ms(self.allowed),
         )?;
         if self.preempted > 0 {
             write!(f, "  preempted {}", self.preempted)?;

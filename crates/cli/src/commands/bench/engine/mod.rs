@@ -20,6 +20,7 @@ mod trio;
 
 use std::fmt::Display;
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
@@ -44,6 +45,9 @@ pub struct Engine {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write the latest steps to this file, one line each
+    #[arg(long, value_name = "FILE")]
+    steps: Option<PathBuf>,
     #[command(flatten)]
     sizes: Sizes,
     #[command(flatten)]
@@ -136,6 +140,10 @@ impl Engine {
                 writeln!(output, "{}", finding.text)?;
                 output.flush()?;
             }
+        }
+        if let Some(path) = &self.steps {
+            let lines: Vec<_> = lab.steps_since(0).iter().map(|step| format!("{step}\n")).collect();
+            std::fs::write(path, lines.concat())?;
         }
         if self.json {
             output.json(&json!({
