@@ -27,9 +27,10 @@ pub use pace::{DEFAULT_ITL_TARGET, Pace};
 pub use plan::{Plan, Planned};
 use policy::{Candidate, Place, Policy, PolicyKind, Surroundings, Turns};
 
-/// Fewest prompt tokens worth a place in a step, and what a step computes of a prompt even when its time is used up:
-/// prompts never stand still. One row tile of the matrix kernels, so that it costs little more than a single token.
-pub const MIN_CHUNK: usize = 6;
+/// Rows that matrix kernels compute together: a step costs about the same up to the next multiple, so that chunks are
+/// cut there. What is left of the tile that the streams began goes to a prompt even when the step's time is used up:
+/// it costs little, and prompts never stand still.
+pub const TILE: usize = 6;
 
 /// Plans steps.
 pub struct Scheduler {
@@ -95,7 +96,7 @@ impl Scheduler {
     }
 
     fn plan_prefills(&mut self, roster: &mut Roster, now: Duration, plan: &mut Plan) {
-        let streams = if plan.is_empty() { 0.0 } else { self.cost.predict(plan.work) };
+        let mut streams = if plan.is_empty() { 0.0 } else { self.cost.predict(plan.work) };
         plan.allowed = streams;
         let mut order = self.order(roster, now);
         let mut door_open = true;
@@ -109,7 +110,13 @@ impl Scheduler {
                 continue;
             }
             match self.place(roster, now, plan, slot, streams) {
-                Placing::Placed => self.turns.took(roster.get(slot).class(), now),
+                Placing::Placed => {
+                    self.turns.took(roster.get(slot).class(), now);
+                    if plan.chunks.last().is_some_and(|chunk| chunk.rows > 0) {
+                        // Someone waits for a first token: that is a stream, too.
+                        streams = self.cost.predict(plan.work);
+                    }
+                }
                 Placing::NoRoom => door_open = false,
                 Placing::NoBudget => break,
             }
@@ -205,9 +212,12 @@ impl Scheduler {
         let ending = Work { rows: sequence.rows(), ..Work::default() };
         let left = allowed - self.cost.predict(plan.work.and(ending));
         let timely = self.cost.tokens_within(left, sequence.computed, sequence.rows_each());
-        let least = if plan.prefill_tokens == 0 { MIN_CHUNK } else { 0 };
+        let open = TILE - plan.work.tokens % TILE;
+        let least = if plan.prefill_tokens == 0 { open } else { 0 };
         let tokens = timely.max(least).min(most);
-        let worthwhile = tokens >= MIN_CHUNK.min(most);
+        let beyond = (plan.work.tokens + tokens) % TILE;
+        let tokens = if tokens < most && beyond < tokens { tokens - beyond } else { tokens };
+        let worthwhile = tokens >= open.min(most);
         (tokens > 0 && worthwhile).then_some(tokens)
     }
 }

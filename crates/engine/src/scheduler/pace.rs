@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! nobody streams                    idle       2 x target: only newcomers wait for the step to end
-//! the prompt has lost little yet    gentle     1.5 x what the streams take by themselves
+//! the prompt has lost little yet    gentle     1.25 x what the streams take by themselves
 //! the prompt has lost its share     target     --itl-target
 //! ```
 //! A step near what the streams need anyway lets short answers finish almost as if they were alone, at little cost to
@@ -16,7 +16,7 @@ use crate::cost::CostModel;
 use crate::sequence::Sequence;
 
 /// A gentle step, as a multiple of what the streams take by themselves.
-const GENTLE: f64 = 1.5;
+const GENTLE: f64 = 1.25;
 
 /// Share of its own duration that a prompt may lose before it insists.
 const PATIENCE: f64 = 0.06;

@@ -18,7 +18,7 @@ pub mod scenario;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropeway_engine::scheduler::MIN_CHUNK;
+use ropeway_engine::scheduler::TILE;
 use ropeway_engine::{Clock, Engine, Handle, Rejected, StepRecord, Stepped};
 
 use crate::readers::{Reader, Readers};
@@ -214,7 +214,7 @@ impl Run {
         let (plan, limits) = (self.engine.plan(), &self.scenario.limits);
         assert!(plan.work.tokens <= limits.step_tokens, "too many tokens: {plan:?}");
         assert!(plan.work.rows <= limits.step_rows, "too many rows: {plan:?}");
-        let minimum = plan.prefill_tokens <= MIN_CHUNK;
+        let minimum = plan.prefill_tokens <= TILE;
         assert!(minimum || plan.predicted <= plan.allowed * 1.000_001, "too long a step: {plan:?}");
         for record in self.handle.board().records_after(self.seen) {
             self.seen = record.step;
