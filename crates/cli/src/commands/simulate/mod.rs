@@ -27,8 +27,8 @@ use crate::output::Output;
 const BLOCK_TOKENS: usize = 32;
 
 const HELP: &str = "\
-The scheduler, the KV blocks and the streams are the real ones; only the model is
-replaced by the time it would take. A step costs
+The scheduler, the KV blocks and the streams are the real ones; only the
+model is replaced by the time it would take. A step costs
 
   seconds = STEP + TOKEN * tokens + ROW * streams + PAIR * attended positions
 
@@ -40,16 +40,17 @@ Workloads (--preset):
   overload          mixed, at half again what the machine can do
 
 Examples:
-  ropeway simulate                               every policy on the chat workload
+  ropeway simulate                      every policy on the chat workload
   ropeway simulate --preset agent-trio --svg trio.svg
-  ropeway simulate --policy fair --load 0.95     how close to the limit can it run?
+  ropeway simulate --policy fair --load 0.95    how close to the limit?
   ropeway simulate --policy fair --requests 1000000
   ropeway simulate --kind interactive,5,85,64 --kind bulk,1,2000,200
   ropeway bench model --json > a.json; ropeway simulate --cost a.json
 
-Columns: first token and total count from a request's arrival, queued until its
-first step. `busy` is the share of time in which something was computed, `batch`
-the mean number of requests in a step, `kv` the mean share of blocks held.";
+Columns: first token and total count from a request's arrival, queued until
+its first step. `busy` is the share of time in which something was computed,
+`batch` the mean number of requests in a step, `kv` the mean share of blocks
+held.";
 
 /// Try a workload against the scheduler: latency and throughput per policy
 #[derive(Debug, Args)]
