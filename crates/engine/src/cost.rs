@@ -222,8 +222,9 @@ mod tests {
         let truth = CostModel::known(0.005, 6e-4, 8e-4, 3.6e-7);
         let mut model = CostModel::default();
         for i in 0..1_000_000_usize {
-            // Hours of the same few streams, with a prompt now and then.
-            let work = if i % 5000 < 4900 { Work { tokens: 4, rows: 4, pairs: 800 } } else { mixed(i) };
+            // Hours of mixed steps, then hours of the same few streams with a prompt now and then.
+            let few = i >= 500_000 && i % 5000 < 4900;
+            let work = if few { Work { tokens: 4, rows: 4, pairs: 800 } } else { mixed(i % 97) };
             model.observe(work, seconds(truth.predict(work)));
             let ratio = model.predict(work) / truth.predict(work);
             assert!(i < 200 || (0.9..1.1).contains(&ratio), "step {i}: {ratio}");

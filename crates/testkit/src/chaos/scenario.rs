@@ -115,8 +115,8 @@ fn faults(rng: &mut Rng, trouble: Trouble) -> Vec<Fault> {
         Trouble::None | Trouble::Poison => {}
         Trouble::Hiccup => faults.push(Fault::Hiccup(rng.below(100) as u64)),
         Trouble::Outage => {
-            // Long enough that every retry of the first step fails as well, so that the engine must notice.
-            let (first, calls) = (rng.between(5, 100) as u64, rng.between(40, 80) as u64);
+            // At least the step and its first retry, so that the engine must notice.
+            let (first, calls) = (rng.between(5, 100) as u64, rng.pick(&[2, 2, 50]));
             faults.push(Fault::Outage { first, calls });
         }
     }
@@ -128,12 +128,13 @@ fn visitors(rng: &mut Rng, limits: &Limits, trouble: Trouble) -> Vec<Intent> {
     let rate = rng.pick(&[2.0, 20.0, 500.0]);
     let poisoned = if trouble == Trouble::Poison { 0.15 } else { 0.0 };
     let impatient = rng.pick(&[0.0, 0.3]);
+    let typical = rng.pick(&[15.0, 80.0]);
     let heads: Vec<Vec<u32>> = (0..3).map(|_| text(rng, 40)).collect();
     let mut at = Duration::ZERO;
     let mut intents = Vec::new();
     for _ in 0..count {
         at += if rng.chance(0.3) { Duration::ZERO } else { rng.gap(rate) };
-        let mut request = request(rng, limits, &heads);
+        let mut request = request(rng, limits, &heads, typical);
         if rng.chance(poisoned) {
             let place = rng.below(request.prompt.len());
             request.prompt[place] = rng.pick(&POISON);
@@ -144,10 +145,10 @@ fn visitors(rng: &mut Rng, limits: &Limits, trouble: Trouble) -> Vec<Intent> {
     intents
 }
 
-fn request(rng: &mut Rng, limits: &Limits, heads: &[Vec<u32>]) -> Request {
+fn request(rng: &mut Rng, limits: &Limits, heads: &[Vec<u32>], typical: f64) -> Request {
     let room = limits.context.min(limits.blocks * limits.block_tokens);
     let mut prompt = if rng.chance(0.4) { rng.pick(heads) } else { Vec::new() };
-    let own = rng.length(15.0, 1.0) as usize + 1;
+    let own = rng.length(typical, 1.0) as usize + 1;
     prompt.extend(text(rng, own));
     // Now and then one that can't be served at all.
     prompt.truncate(if rng.chance(0.02) { room } else { room - 1 });
