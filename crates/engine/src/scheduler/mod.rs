@@ -40,6 +40,8 @@ pub struct Scheduler {
     pub cost: CostModel,
     clients: Clients,
     turns: Turns,
+    /// Steps planned so far.
+    steps: u64,
     heap: Vec<Reverse<Place>>,
     decodes: Vec<Slot>,
 }
@@ -53,6 +55,7 @@ impl Scheduler {
             cost,
             clients: Clients::default(),
             turns: Turns::default(),
+            steps: 0,
             heap: Vec::new(),
             decodes: Vec::new(),
         }
@@ -76,6 +79,7 @@ impl Scheduler {
     /// Fills `plan` with the next step; an empty plan means that there is nothing to do.
     pub fn plan(&mut self, roster: &mut Roster, now: Duration, plan: &mut Plan) {
         plan.clear();
+        self.steps += 1;
         self.plan_decodes(roster, plan);
         self.plan_prefills(roster, now, plan);
         plan.predicted = if plan.is_empty() { 0.0 } else { self.cost.predict(plan.work) };
@@ -161,7 +165,7 @@ impl Scheduler {
         let [_, token, ..] = self.cost.coefficients();
         let lens = roster.running().iter().map(|slot| roster.get(*slot).len());
         let mean_len = lens.sum::<usize>() as f64 / roster.running().len().max(1) as f64;
-        Surroundings { pace: 1.0 / token, mean_len }
+        Surroundings { pace: 1.0 / token, seniors_first: self.steps.is_multiple_of(2), mean_len }
     }
 
     /// Gives the candidate a chunk, admitting it first if it waits.

@@ -8,7 +8,8 @@
 //! A step near what the streams need anyway lets short answers finish almost as if they were alone, at little cost to
 //! a long prompt: it loses some hundreds of milliseconds of many seconds. So a prompt bears that as long as its loss
 //! (time since its arrival less the time it would have needed alone for what is computed) stays below
-//! [`PATIENCE`] of its own duration; then steps may take the target.
+//! [`PATIENCE`] of its own duration; then steps may take the target. A prompt that fits into one step has no such
+//! patience: it is over at once.
 
 use std::time::Duration;
 
@@ -63,6 +64,7 @@ impl Pace {
         let service = cost.alone(sequence.cached, computed, step_tokens);
         let lost = now.saturating_sub(sequence.ticket.arrival).as_secs_f64() - service;
         let whole = cost.alone(sequence.cached, sequence.len() - sequence.cached, step_tokens);
-        if lost < PATIENCE * whole { (GENTLE * streams).min(self.target) } else { self.target }
+        let patient = whole > self.target && lost < PATIENCE * whole;
+        if patient { (GENTLE * streams).min(self.target) } else { self.target }
     }
 }

@@ -39,6 +39,8 @@ pub struct Candidate {
 pub struct Surroundings {
     /// Tokens a second that this machine prefills.
     pub pace: f64,
+    /// Whether this is one of the steps in which waiting counts; every second one is.
+    pub seniors_first: bool,
     /// Mean length of the running sequences; 0 when there are none.
     pub mean_len: f64,
 }

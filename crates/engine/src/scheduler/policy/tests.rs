@@ -1,6 +1,6 @@
 use super::*;
 
-const AROUND: Surroundings = Surroundings { pace: 1000.0, mean_len: 300.0 };
+const AROUND: Surroundings = Surroundings { pace: 1000.0, seniors_first: true, mean_len: 300.0 };
 
 fn candidate(number: u64, remaining: usize, waited: f64) -> Candidate {
     Candidate {
