@@ -7,26 +7,40 @@
 //!           |   '- the layers' products, per token
 //!           '- reading the weights once, and everything that happens once a step
 //! ```
-//! Recursive least squares over *relative* errors, so that a 5 ms step counts as much as a 500 ms one, with slow
-//! forgetting, so that a machine that gets busier is noticed. A measurement far from the prediction is believed only
-//! in part: the next ones correct the rest if it was no accident.
+//! Least squares over *relative* errors, so that a 5 ms step counts as much as a 500 ms one, with slow forgetting, so
+//! that a machine that gets busier is noticed. A step that took far longer than predicted is believed only in part: the
+//! next ones correct the rest if it was no accident. No coefficient is ever negative: steps that are all alike would
+//! else be explained by a huge one and its opposite, which agree on these steps and on no other.
+//!
+//! The fit keeps the sums `A = x x'` and `b = x` of the steps' features (divided by what they took, so that the model
+//! should give 1), and after each step improves the coefficients one by one, each to its best value not below zero.
+//! Every improvement lowers the same convex error, so that nothing can run away.
 
 use std::time::Duration;
 
 /// Share of the past that survives a step: a memory of some 100 steps.
 const MEMORY: f64 = 0.99;
 
-/// Beyond this factor a measurement counts as that factor.
+/// A step that takes longer than this many times the prediction counts as taking that long.
 const SURPRISE: f64 = 3.0;
 
-/// How sure the first coefficients are (variance, in units of their own scale): not at all.
-const DOUBT: f64 = 100.0;
+/// Steps in the beginning that are believed whatever they say.
+const BEGINNING: u32 = 10;
+
+/// How strongly a coefficient stays where it is, as a share of one step's say: what no step has shown for long is kept.
+const INERTIA: f64 = 0.01;
+
+/// Rounds of improvement per step. The next step goes on from there, so that few are enough.
+const ROUNDS: usize = 8;
 
 /// Per feature, what makes it about 1 in a usual step; keeps the arithmetic well conditioned.
 const SCALE: [f64; 4] = [1.0, 64.0, 16.0, 65_536.0];
 
 /// Seconds per scaled feature before anything was measured: a small model on two cores.
 const FIRST_GUESS: [f64; 4] = [0.005, 0.064, 0.005, 0.02];
+
+/// Least share of the first guess: no work takes no time.
+const LEAST: f64 = 1e-3;
 
 /// What a step has to compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,11 +84,15 @@ impl Work {
     }
 }
 
-/// The fitted coefficients, and how sure they are.
+/// The fitted coefficients, and the steps they are fitted to.
 #[derive(Clone, Debug)]
 pub struct CostModel {
     seconds: [f64; 4],
-    covariance: [[f64; 4]; 4],
+    /// `x x'` of all steps, the older the less.
+    products: [[f64; 4]; 4],
+    /// `x` of all steps, the older the less.
+    sums: [f64; 4],
+    observed: u32,
 }
 
 impl Default for CostModel {
@@ -85,7 +103,7 @@ impl Default for CostModel {
 
 impl CostModel {
     fn new(seconds: [f64; 4]) -> Self {
-        Self { seconds, covariance: doubtful() }
+        Self { seconds, products: [[0.0; 4]; 4], sums: [0.0; 4], observed: 0 }
     }
 
     /// A model with known coefficients: seconds per step, per token, per row and per pair.
@@ -129,48 +147,34 @@ impl CostModel {
 
     /// Learns from a measured step.
     pub fn observe(&mut self, work: Work, measured: Duration) {
-        let predicted = self.predict(work);
-        let measured = measured.as_secs_f64().max(1e-6).clamp(predicted / SURPRISE, predicted * SURPRISE);
-        // Dividing by the target makes errors relative: the model should give 1.
-        let x: [f64; 4] = work.features().map(|feature| feature / measured);
-        let px: [f64; 4] = self.covariance.map(|row| dot(&row, &x));
-        let spread = dot(&x, &px);
-        if !(0.0..1e12).contains(&spread) {
-            // Rounding has worn the covariance out: it says something impossible about this step. Learn anew.
-            self.covariance = doubtful();
-            return;
-        }
-        let gain = 1.0 / (MEMORY + spread);
-        let error = 1.0 - dot(&self.seconds, &x);
+        let most = if self.observed < BEGINNING { f64::MAX } else { SURPRISE * self.predict(work) };
+        let measured = measured.as_secs_f64().min(most).max(1e-6);
+        let x = work.features().map(|feature| feature / measured);
         for i in 0..4 {
-            self.seconds[i] += gain * px[i] * error;
-            // Only one half is computed: were the halves to differ by a rounding error, forgetting would let that
-            // grow without end.
-            for j in 0..=i {
-                self.covariance[i][j] -= gain * px[i] * px[j];
-                self.covariance[j][i] = self.covariance[i][j];
+            self.sums[i] = MEMORY * self.sums[i] + x[i];
+            for j in 0..4 {
+                self.products[i][j] = MEMORY * self.products[i][j] + x[i] * x[j];
             }
         }
-        self.forget();
+        self.observed = self.observed.saturating_add(1);
+        self.improve();
     }
 
-    /// Lets old steps count less, but never grows less sure of a coefficient than at the start: what no step has
-    /// shown for long stays as it was.
-    fn forget(&mut self) {
-        let largest = (0..4).map(|i| self.covariance[i][i]).fold(0.0, f64::max);
-        if largest / MEMORY <= DOUBT {
-            self.covariance = self.covariance.map(|row| row.map(|value| value / MEMORY));
+    fn improve(&mut self) {
+        let before = self.seconds;
+        for _ in 0..ROUNDS {
+            for i in 0..4 {
+                let stay = INERTIA / (FIRST_GUESS[i] * FIRST_GUESS[i]);
+                let others = dot(&self.products[i], &self.seconds) - self.products[i][i] * self.seconds[i];
+                let best = (self.sums[i] - others + stay * before[i]) / (self.products[i][i] + stay);
+                self.seconds[i] = best.max(LEAST * FIRST_GUESS[i]);
+            }
         }
     }
 
-    /// Work never takes negative time, whatever a fit over similar steps says.
     fn coefficient(&self, i: usize) -> f64 {
-        (self.seconds[i] / SCALE[i]).max(1e-3 * FIRST_GUESS[i] / SCALE[i])
+        self.seconds[i] / SCALE[i]
     }
-}
-
-fn doubtful() -> [[f64; 4]; 4] {
-    std::array::from_fn(|i| std::array::from_fn(|j| if i == j { DOUBT } else { 0.0 }))
 }
 
 fn dot(a: &[f64; 4], b: &[f64; 4]) -> f64 {
@@ -228,6 +232,25 @@ mod tests {
             model.observe(work, seconds(truth.predict(work)));
             let ratio = model.predict(work) / truth.predict(work);
             assert!(i < 200 || (0.9..1.1).contains(&ratio), "step {i}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn steps_that_are_all_alike_do_not_lead_it_astray() {
+        let truth = CostModel::known(0.005, 9e-4, 8e-4, 3.6e-7);
+        let mut model = CostModel::default();
+        let mut noise = 1_u64;
+        for i in 0..3000 {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let busy = 1.0 + (noise >> 40) as f64 / f64::from(1 << 24);
+            // One stream beside a prompt that gets the rest of a tile, again and again.
+            let stream = Work::chunk(100 + i, 1, 1);
+            let work = stream.and(Work::chunk(5 * (i % 1500), 5, 0));
+            model.observe(work, seconds(busy * truth.predict(work)));
+            for work in [stream, work, Work::chunk(2000, 100, 0)] {
+                let ratio = model.predict(work) / truth.predict(work);
+                assert!(i < 100 || (0.3..5.0).contains(&ratio), "step {i}: {ratio}");
+            }
         }
     }
 
