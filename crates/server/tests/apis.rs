@@ -1,0 +1,259 @@
+//! Every API family on the default model, through the router: shapes, streams, errors and cancellation.
+
+#[path = "../../../tests/default_models.rs"]
+mod default_models;
+
+use std::sync::{Arc, OnceLock};
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use futures_util::StreamExt;
+use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_engine::{Settings, spawn};
+use ropeway_server::{Alias, App, Model, ModelFacts, Models, router};
+use ropeway_text::{ChatTemplate, Tokenizer};
+use ropeway_weights::Checkpoint;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+/// The app, once for all tests; `None` (and a reason on the screen) without the model.
+fn app() -> Option<Arc<App>> {
+    static APP: OnceLock<Option<Arc<App>>> = OnceLock::new();
+    APP.get_or_init(|| {
+        let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
+        let options = CpuOptions { context: Some(512), kv_tokens: Some(4096), ..CpuOptions::default() };
+        let executor = CpuExecutor::load(&checkpoint, &options, &mut |_, _| {}).expect("it loads");
+        let (handle, _) = spawn(Box::new(executor), &Settings::default());
+        let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
+        let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
+        let models = Models::new(vec!["claude-*=smollm2:135m".parse::<Alias>().expect("an alias")]);
+        let model = Model::new("smollm2:135m".into(), tokenizer, template, ModelFacts::default(), handle);
+        models.add(Arc::new(model));
+        Some(Arc::new(App::new(models)))
+    })
+    .clone()
+}
+
+async fn send(app: &Arc<App>, path: &str, body: &Value) -> (StatusCode, String) {
+    let request = Request::post(path).body(Body::from(body.to_string())).expect("a request");
+    let response = router(Arc::clone(app)).oneshot(request).await.expect("an answer");
+    let status = response.status();
+    let bytes = to_bytes(response.into_body(), 1 << 20).await.expect("a body");
+    (status, String::from_utf8(bytes.to_vec()).expect("text"))
+}
+
+async fn ask(app: &Arc<App>, path: &str, body: &Value) -> Value {
+    let (status, text) = send(app, path, body).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// The JSON objects of a stream of server-sent events.
+fn events(text: &str) -> Vec<Value> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .filter(|data| *data != "[DONE]")
+        .map(|data| serde_json::from_str(data).expect("JSON"))
+        .collect()
+}
+
+fn hello(extra: Value) -> Value {
+    let mut body = json!({
+        "model": "smollm2", "temperature": 0, "max_tokens": 12,
+        "messages": [{"role": "user", "content": "Name three colours."}],
+    });
+    let (Value::Object(body_map), Value::Object(extra)) = (&mut body, extra) else { unreachable!() };
+    body_map.extend(extra);
+    body
+}
+
+#[tokio::test]
+async fn an_openai_chat_is_the_same_streamed_or_whole() {
+    let Some(app) = app() else { return };
+    let whole = ask(&app, "/v1/chat/completions", &hello(json!({}))).await;
+    let text = whole["choices"][0]["message"]["content"].as_str().expect("text").to_owned();
+    assert_eq!(whole["choices"][0]["finish_reason"], "length");
+    assert_eq!(whole["usage"]["completion_tokens"], 12);
+    assert_eq!(whole["model"], "smollm2:135m");
+
+    let options = json!({"stream": true, "stream_options": {"include_usage": true}});
+    let (_, stream) = send(&app, "/v1/chat/completions", &hello(options)).await;
+    assert!(stream.trim_end().ends_with("data: [DONE]"));
+    let events = events(&stream);
+    assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
+    let deltas = events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str());
+    assert_eq!(deltas.collect::<String>(), text);
+    let last = events.last().expect("events");
+    assert_eq!(last["usage"]["total_tokens"], whole["usage"]["total_tokens"]);
+    assert_eq!(
+        last["usage"]["prompt_tokens_details"]["cached_tokens"], 32,
+        "the first answer is in the cache"
+    );
+}
+
+#[tokio::test]
+async fn several_answers_logprobs_and_stop_strings_are_honoured() {
+    let Some(app) = app() else { return };
+    let body = hello(json!({"n": 2, "temperature": 1, "seed": 7, "logprobs": true, "top_logprobs": 3}));
+    let answer = ask(&app, "/v1/chat/completions", &body).await;
+    assert_eq!(answer["choices"].as_array().map(Vec::len), Some(2));
+    assert_ne!(answer["choices"][0]["message"], answer["choices"][1]["message"], "each has its own seed");
+    let first = &answer["choices"][0]["logprobs"]["content"][0];
+    assert_eq!(first["top_logprobs"].as_array().map(Vec::len), Some(3));
+    assert!(first["logprob"].as_f64().expect("a number") <= 0.0);
+    assert_eq!(answer, {
+        let mut again = ask(&app, "/v1/chat/completions", &body).await;
+        (again["id"], again["created"]) = (answer["id"].clone(), answer["created"].clone());
+        again["usage"] = answer["usage"].clone();
+        again
+    });
+
+    let whole = ask(&app, "/v1/chat/completions", &hello(json!({}))).await;
+    let text = whole["choices"][0]["message"]["content"].as_str().expect("text").to_owned();
+    let stop = &text[text.len() / 2..text.len() / 2 + 3];
+    let cut = ask(&app, "/v1/chat/completions", &hello(json!({"stop": stop}))).await;
+    assert_eq!(cut["choices"][0]["finish_reason"], "stop");
+    assert_eq!(cut["choices"][0]["message"]["content"], text[..text.find(stop).expect("there")]);
+}
+
+#[tokio::test]
+async fn completions_take_every_form_of_prompt_and_score_an_echoed_one() {
+    let Some(app) = app() else { return };
+    let ask_for = |prompt: Value| json!({"prompt": prompt, "max_tokens": 4, "temperature": 0});
+    let one = ask(&app, "/v1/completions", &ask_for(json!("Once upon a time"))).await;
+    let many = ask(&app, "/v1/completions", &ask_for(json!(["Once upon a time", "Hello"]))).await;
+    let ids = ask(&app, "/v1/completions", &ask_for(json!([[28120, 3714, 253, 655]]))).await;
+    assert_eq!(one["choices"][0]["text"], many["choices"][0]["text"]);
+    assert_eq!(many["choices"].as_array().map(Vec::len), Some(2));
+    assert_eq!(ids["usage"]["prompt_tokens"], 4);
+    let scored = json!({"prompt": "Once upon a time", "max_tokens": 0, "echo": true, "logprobs": 1});
+    let scored = ask(&app, "/v1/completions", &scored).await;
+    let choice = &scored["choices"][0];
+    assert_eq!(choice["text"], "Once upon a time");
+    let logprobs = choice["logprobs"]["token_logprobs"].as_array().expect("a list");
+    assert!(
+        logprobs[0].is_null()
+            && logprobs[1..].iter().all(|logprob| logprob.as_f64().expect("a number") < 0.0)
+    );
+}
+
+#[tokio::test]
+async fn an_anthropic_message_streams_its_blocks_in_order() {
+    let Some(app) = app() else { return };
+    let body = hello(json!({"model": "claude-sonnet-4-5", "system": "Be brief."}));
+    let whole = ask(&app, "/v1/messages", &body).await;
+    assert_eq!((&whole["type"], &whole["stop_reason"]), (&json!("message"), &json!("max_tokens")));
+    assert_eq!(whole["model"], "smollm2:135m");
+    let counted = ask(&app, "/v1/messages/count_tokens", &body).await;
+    let usage = &whole["usage"];
+    let read = usage["input_tokens"].as_u64().expect("a count")
+        + usage["cache_read_input_tokens"].as_u64().expect("a count");
+    assert_eq!(counted["input_tokens"], read);
+
+    let (_, stream) =
+        send(&app, "/v1/messages", &hello(json!({"system": "Be brief.", "stream": true}))).await;
+    let events = events(&stream);
+    let kinds: Vec<_> = events
+        .iter()
+        .map(|event| event["type"].as_str().expect("a type"))
+        .filter(|kind| *kind != "ping")
+        .collect();
+    assert_eq!(kinds[..2], ["message_start", "content_block_start"]);
+    assert_eq!(kinds[kinds.len() - 3..], ["content_block_stop", "message_delta", "message_stop"]);
+    let deltas = events.iter().filter_map(|event| event["delta"]["text"].as_str());
+    assert_eq!(deltas.collect::<String>(), whole["content"][0]["text"].as_str().expect("text"));
+}
+
+#[tokio::test]
+async fn ollama_streams_lines_and_ends_with_figures() {
+    let Some(app) = app() else { return };
+    let options = json!({"temperature": 0, "num_predict": 6});
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let body = json!({"model": "smollm2", "messages": messages, "options": options});
+    let (_, stream) = send(&app, "/api/chat", &body).await;
+    let lines: Vec<Value> = stream.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let (last, lines) = lines.split_last().expect("lines");
+    assert!(lines.iter().all(|line| line["done"] == false));
+    assert_eq!(
+        (&last["done"], &last["done_reason"], &last["eval_count"]),
+        (&json!(true), &json!("length"), &json!(6))
+    );
+    let body = json!({"model": "smollm2", "prompt": "Hi", "stream": false, "options": options});
+    let whole = ask(&app, "/api/generate", &body).await;
+    let text: String = lines.iter().filter_map(|line| line["message"]["content"].as_str()).collect();
+    assert_eq!(whole["response"], text);
+    let loaded = ask(&app, "/api/generate", &json!({"model": "smollm2"})).await;
+    assert_eq!(loaded["done_reason"], "load");
+    assert!(ask(&app, "/api/show", &json!({"model": "smollm2"})).await["template"].is_string());
+}
+
+#[tokio::test]
+async fn plain_generation_batches_and_one_bad_prompt_is_one_error() {
+    let Some(app) = app() else { return };
+    let long = "word ".repeat(2000);
+    let body = json!({"prompts": ["Once upon", long, "Hello"], "max_tokens": 3, "temperature": 0});
+    let answer = ask(&app, "/generate/batch", &body).await;
+    assert_eq!(answer["total_prompts"], 3);
+    assert!(answer["results"][1]["error"].as_str().expect("an error").contains("room for"));
+    for index in [0, 2] {
+        assert_eq!(answer["results"][index]["tokens_generated"], 3);
+    }
+    let alone = ask(&app, "/generate", &json!({"prompt": "Hello", "max_tokens": 3, "temperature": 0})).await;
+    assert_eq!(alone["generated_text"], answer["results"][2]["generated_text"]);
+}
+
+#[tokio::test]
+async fn mistakes_get_their_family_s_shape_and_status() {
+    let Some(app) = app() else { return };
+    let unknown = hello(json!({"model": "gpt-9"}));
+    let (status, body) = send(&app, "/v1/chat/completions", &unknown).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let body: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(body["error"]["code"], "model_not_found");
+    let (status, body) = send(&app, "/v1/messages", &unknown).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(body.contains("\"type\":\"not_found_error\""), "{body}");
+    let (status, body) = send(&app, "/api/chat", &unknown).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(body.starts_with("{\"error\":\""), "{body}");
+    let long = json!({"messages": [{"role": "user", "content": "word ".repeat(2000)}]});
+    for (wrong, code) in [
+        (hello(json!({"temperature": -1})), "temperature"),
+        (hello(json!({"messages": []})), "messages"),
+        (hello(json!({"tool_choice": "required", "tools": []})), "tool_choice"),
+        (hello(json!({"response_format": {"type": "json_object"}})), "response_format"),
+        (hello(json!({"logit_bias": {"x": 1}})), "logit_bias"),
+        (hello(long), "context_length_exceeded"),
+        (json!("no object"), "invalid_json"),
+    ] {
+        let (status, body) = send(&app, "/v1/chat/completions", &wrong).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        assert!(body.contains(code), "{code}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_frees_its_place() {
+    let Some(app) = app() else { return };
+    let body = hello(
+        json!({"stream": true, "max_tokens": 400, "ignore_eos": true, "messages": [{"role": "user", "content": "Count."}]}),
+    );
+    let request =
+        Request::post("/v1/chat/completions").body(Body::from(body.to_string())).expect("a request");
+    let response = router(Arc::clone(&app)).oneshot(request).await.expect("an answer");
+    let mut stream = response.into_body().into_data_stream();
+    for _ in 0..3 {
+        stream.next().await.expect("a piece").expect("readable");
+    }
+    drop(stream);
+    let engine = app.models.first().expect("a model").engine();
+    // Other tests share the engine; what is waited for is that all of it comes to rest, which 400 tokens would not allow soon.
+    for _ in 0..600 {
+        let metrics = engine.board().metrics();
+        if metrics.classes.iter().any(|class| class.finished[2] > 0) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("nothing was cancelled");
+}
