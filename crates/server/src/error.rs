@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
 use ropeway_engine::{Rejected, SequenceError};
 use ropeway_text::TextError;
+use serde_json::Value;
 
 /// The kinds of failure that all API families tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ pub struct ApiError {
 }
 
 /// How long a client turned away for load should wait: a few seconds let a handful of short requests finish.
-const RETRY_AFTER: Duration = Duration::from_secs(2);
+const A_MOMENT: Duration = Duration::from_secs(2);
 
 impl ApiError {
     /// A failure of this kind.
@@ -88,6 +92,15 @@ impl ApiError {
         self
     }
 
+    /// The answer to a failed request: the family's body, and when to try again.
+    pub fn response(&self, status: StatusCode, body: Value) -> Response {
+        let mut response = (status, Json(body)).into_response();
+        if let Some(time) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, time.as_secs().max(1).into());
+        }
+        response
+    }
+
     /// Says when to try again.
     pub fn retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
@@ -104,7 +117,7 @@ impl From<Rejected> for ApiError {
             Rejected::TooManySequences { .. } => error.about("n"),
             Rejected::EmptyPrompt | Rejected::UnknownToken { .. } => error.about("prompt"),
             Rejected::QueueFull { .. } | Rejected::Closed => {
-                ApiError { kind: Kind::Overloaded, ..error }.retry_after(RETRY_AFTER)
+                ApiError { kind: Kind::Overloaded, ..error }.retry_after(A_MOMENT)
             }
         }
     }

@@ -1,8 +1,6 @@
 //! Errors in Anthropic's shape.
 
-use axum::Json;
 use axum::http::StatusCode;
-use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
@@ -50,10 +48,6 @@ impl AnthropicError {
 
 impl IntoResponse for AnthropicError {
     fn into_response(self) -> Response {
-        let mut response = (self.status(), Json(self.body())).into_response();
-        if let Some(time) = self.0.retry_after {
-            response.headers_mut().insert(RETRY_AFTER, time.as_secs().max(1).into());
-        }
-        response
+        self.0.response(self.status(), self.body())
     }
 }

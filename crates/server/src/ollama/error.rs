@@ -1,7 +1,5 @@
 //! Errors in Ollama's shape.
 
-use axum::Json;
-use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
@@ -26,10 +24,6 @@ impl OllamaError {
 
 impl IntoResponse for OllamaError {
     fn into_response(self) -> Response {
-        let mut response = (self.0.kind.status(), Json(self.body())).into_response();
-        if let Some(time) = self.0.retry_after {
-            response.headers_mut().insert(RETRY_AFTER, time.as_secs().max(1).into());
-        }
-        response
+        self.0.response(self.0.kind.status(), self.body())
     }
 }
