@@ -17,6 +17,9 @@ use crate::output::tell;
 /// with loading.
 const BREATH: Duration = Duration::from_secs(1);
 
+/// Time between two lines about the batch.
+const GLANCE: Duration = Duration::from_secs(1);
+
 /// Loads a model, starts its engine and serves it.
 pub fn start(app: &Arc<App>, engine: &EngineArgs, options: &ModelArgs, name: &str) -> Result<(), Failure> {
     let started = engine.start(options, name, For::Many)?;
@@ -26,6 +29,22 @@ pub fn start(app: &Arc<App>, engine: &EngineArgs, options: &ModelArgs, name: &st
     app.models.add(Arc::clone(&model));
     watch(model, thread, engine.clone(), options.clone());
     Ok(())
+}
+
+/// Prints every engine's latest step, once a second and only if there is a new one.
+pub fn log_batches(app: &Arc<App>) {
+    for model in app.models.all() {
+        std::thread::spawn(move || {
+            let mut seen = 0;
+            loop {
+                std::thread::sleep(GLANCE);
+                if let Some(record) = model.engine().board().records_after(seen).last() {
+                    seen = record.step;
+                    tell(&record.to_string());
+                }
+            }
+        });
+    }
 }
 
 fn served(started: Started) -> Result<(Model, JoinHandle<()>), Failure> {

@@ -46,6 +46,9 @@ pub struct Serve {
     /// end
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u64,
+    /// Print a line about the batch every second while something runs
+    #[arg(long)]
+    log_batches: bool,
     /// Listen on addresses that others can reach
     #[arg(long)]
     insecure: bool,
@@ -102,6 +105,9 @@ impl Serve {
                     let _ = failed.send(failure);
                     return;
                 }
+            }
+            if self.log_batches {
+                engines::log_batches(&app);
             }
             app.life.enter(Phase::Ready);
             tell(&banner::ready(&app, &addresses));
