@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The official openai, anthropic and ollama libraries against a running server.
 
-    python3 -m venv /tmp/clients && /tmp/clients/bin/pip install openai anthropic ollama
+    python3 -m venv clients && clients/bin/pip install openai anthropic ollama
     ropeway serve --alias 'claude-*=smollm2:135m' &
-    /tmp/clients/bin/python tests/clients/conformance.py http://127.0.0.1:8000
+    clients/bin/python tests/clients/conformance.py http://127.0.0.1:8000
 
 Prints one line per check; the exit code says whether all of them passed.
 """

@@ -21,10 +21,7 @@ pub fn json<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
 fn unread(rejection: BytesRejection) -> ApiError {
     let text = rejection.body_text();
     if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
-        return ApiError::new(
-            Kind::TooLarge,
-            "the body is larger than this server reads; send less, or raise --body-limit",
-        );
+        return ApiError::new(Kind::TooLarge, "the body is larger than this server reads; send less");
     }
     ApiError::invalid(format!("the body could not be received: {text}"))
 }

@@ -220,6 +220,8 @@ async fn mistakes_get_their_family_s_shape_and_status() {
     for (wrong, code) in [
         (hello(json!({"temperature": -1})), "temperature"),
         (hello(json!({"messages": []})), "messages"),
+        (hello(json!({"n": 1_000_000_000_u64})), "\"n\""),
+        (hello(json!({"n": 0})), "\"n\""),
         (hello(json!({"tool_choice": "required", "tools": []})), "tool_choice"),
         (hello(json!({"response_format": {"type": "json_object"}})), "response_format"),
         (hello(json!({"logit_bias": {"x": 1}})), "logit_bias"),

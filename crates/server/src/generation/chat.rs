@@ -80,6 +80,7 @@ impl Conversation {
 
     /// The answer to it, taken apart.
     pub fn answer(&self, model: &Arc<Model>, job: Job) -> Result<ChatAnswer, ApiError> {
+        job.check()?;
         let tools = self.choice != ToolChoice::None && !self.tools.is_empty();
         let end = &job.prompt[job.prompt.len().saturating_sub(OPENING)..];
         let end = model.tokenizer.decode(end, SpecialTokens::Keep);

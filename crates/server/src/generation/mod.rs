@@ -84,15 +84,20 @@ impl Job {
         }
     }
 
-    /// Checks what is common to all families, and hands the job to the model's engine.
-    pub fn submit(self, model: &Arc<Model>) -> Result<Answer, ApiError> {
+    /// Turns down what no family allows, before anything is made for the answer.
+    pub fn check(&self) -> Result<(), ApiError> {
         if self.stops.len() > MOST_STOPS {
             return Err(ApiError::invalid(format!("at most {MOST_STOPS} stop strings")).about("stop"));
         }
         if self.n > MOST_SEQUENCES {
             return Err(ApiError::invalid(format!("n is at most {MOST_SEQUENCES}")).about("n"));
         }
-        sampling::check(&self.params)?;
+        sampling::check(&self.params)
+    }
+
+    /// Hands the job to the model's engine.
+    pub fn submit(self, model: &Arc<Model>) -> Result<Answer, ApiError> {
+        self.check()?;
         let ends = if self.ignore_eos { Vec::new() } else { model.tokenizer.eos_tokens().to_vec() };
         let request = Request {
             prompt: self.prompt,
