@@ -52,7 +52,7 @@ fn part(part: &Value) -> Result<String, ApiError> {
 
 /// Clients send arguments as JSON text; templates want the object.
 fn parse_arguments(call: &mut Value) {
-    let arguments = &mut call["function"]["arguments"];
+    let Some(arguments) = call.pointer_mut("/function/arguments") else { return };
     if let Some(parsed) = arguments.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
         *arguments = if parsed.is_object() { parsed } else { json!({}) };
     }
@@ -81,5 +81,14 @@ mod tests {
         assert_eq!(error.param.as_deref(), Some("messages.0.content"));
         assert!(error.message.contains("text only"));
         assert!(messages(vec![json!({"content": "no role"})]).is_err());
+        assert!(messages(vec![json!("no object"), json!(5), json!(null)]).is_err());
+    }
+
+    #[test]
+    fn calls_of_any_shape_are_passed_on() {
+        for call in [json!("x"), json!({"function": 5}), json!({"function": {"arguments": 7}}), json!(null)] {
+            let message = json!({"role": "assistant", "content": "", "tool_calls": [call.clone()]});
+            assert_eq!(messages(vec![message]).unwrap()[0]["tool_calls"][0], call);
+        }
     }
 }
