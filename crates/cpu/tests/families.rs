@@ -101,9 +101,10 @@ fn the_fast_path_stays_within_the_rounding_of_its_formats() {
     for case in cases() {
         let error = case.error(&mut case.open(&options(Precision::Fast, None, None)));
         // 16- and 32-bit weights multiply unrounded activations: what is left is the 13-bit KV cache. Integer weights
-        // multiply activations of 8 bits in the MLP, on models without redundancy to hide it.
+        // multiply activations of 8 bits, on random models of 64 columns that have no redundancy to hide it (golden.rs
+        // says what it is on a real one).
         let quantised = case.path.contains("mlx") || case.path.contains("q8_0");
-        let bound = if quantised { 0.08 } else { 0.01 };
+        let bound = if quantised { 0.2 } else { 0.01 };
         println!("{}: relative error {error:.1e}", case.path);
         assert!(error < bound, "{}: {error}", case.path);
     }

@@ -11,7 +11,7 @@
 
 use crate::elementwise::sum_of_squares;
 use crate::memory::{Buffer, Plain};
-use crate::packed::{GROUP, STEP};
+use crate::packed::{Bits, GROUP, STEP};
 
 /// Rows of a tile: with 32 outputs it fills the 32 registers of AVX-512 with accumulators.
 pub const TILE: usize = 6;
@@ -29,17 +29,17 @@ pub struct Record {
     pub scale: [f32; TILE],
     /// `scale * sum of quants`: of the whole group, its first and its second half.
     pub sums: [[f32; TILE]; 3],
-    /// `-8 * sum of quants`, likewise: where an int4 sum with fixed zero point starts.
-    pub start4: [[i32; TILE]; 3],
-    /// `-128 * sum of quants`, likewise for int8.
-    pub start8: [[i32; TILE]; 3],
+    /// `sum of quants`, likewise: times the zero point, what an integer sum without mins must lose.
+    pub counts: [[i32; TILE]; 3],
+    /// `INTEGER * scale`, exactly: see [`INTEGER`].
+    pub offset: [f32; TILE],
 }
 
-// SAFETY: numbers only, 432 bytes without padding.
+// SAFETY: numbers only, 384 bytes without padding.
 unsafe impl Plain for Record {}
 // SAFETY: bytes only.
 unsafe impl Plain for Quants {}
-const _: () = assert!(size_of::<Record>() == 432 && align_of::<Record>() == 4);
+const _: () = assert!(size_of::<Record>() == 384 && align_of::<Record>() == 4);
 
 /// Index of a [`Record`]'s sums: the whole group, or a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +58,8 @@ impl Record {
         quants: [[[0; STEP]; TILE]; GROUP / STEP],
         scale: [0.0; TILE],
         sums: [[0.0; TILE]; 3],
-        start4: [[0; TILE]; 3],
-        start8: [[0; TILE]; 3],
+        counts: [[0; TILE]; 3],
+        offset: [0.0; TILE],
     };
 
     /// Quantises one row's group into place, into single bytes. The result depends on `values` alone.
@@ -83,15 +83,22 @@ impl Record {
     /// Stores a row's scale and the sum of its quants.
     #[inline(always)]
     pub(crate) fn put_scale(&mut self, row: usize, scale: f32, sum: i32) {
+        let scale = trimmed(scale);
         self.scale[row] = scale;
+        self.offset[row] = INTEGER * scale;
         self.put_sum(Part::Whole, row, scale, sum);
     }
 
     #[inline(always)]
     pub(crate) fn put_sum(&mut self, part: Part, row: usize, scale: f32, sum: i32) {
         self.sums[part as usize][row] = scale * sum as f32;
-        self.start4[part as usize][row] = sum.wrapping_mul(-8);
-        self.start8[part as usize][row] = sum.wrapping_mul(-128);
+        self.counts[part as usize][row] = sum;
+    }
+
+    /// Where an integer sum of weights with a fixed zero point starts, such that it ends as if that were zero.
+    #[inline(always)]
+    pub(crate) fn start(&self, bits: Bits, part: usize, row: usize) -> i32 {
+        self.counts[part][row].wrapping_mul(-bits.zero_point())
     }
 
     /// Stores the sums of a row's halves, taken back from its quants.
@@ -109,15 +116,26 @@ impl Record {
     }
 }
 
+/// An integer sum that starts from this float's bits is, read as a float, `INTEGER + sum` (up to 2^22 either way): it
+/// becomes a number without a conversion. `(INTEGER + sum) * scale - INTEGER * scale` is then `sum * scale`, rounded
+/// once, in one multiply-add.
+pub(crate) const INTEGER: f32 = 12_582_912.0;
+
+/// A scale whose product with [`INTEGER`], three times a power of two, is exact: two bits shorter.
+#[inline(always)]
+fn trimmed(scale: f32) -> f32 {
+    f32::from_bits(scale.to_bits() & !3)
+}
+
 /// Largest quant of a single byte.
 pub(crate) const NARROW: f32 = 127.0;
 /// Largest wide quant: its high byte is 127 and its low byte 0.
 pub(crate) const WIDE: f32 = 127.0 * 256.0;
 
 /// A group of a mixed row has low bytes from this many times the row's root mean square on. What one byte rounds away
-/// grows with the largest value of its group, so groups above carry most of the error. Rows without outliers are near
-/// this in most groups, and so keep the precision of two bytes.
-const FINE_FROM: f32 = 2.0;
+/// grows with the largest value of its group, so groups above carry most of the error. Values that
+/// are normally distributed hardly ever reach it: outliers do, and so the second pass is rare.
+const FINE_FROM: f32 = 4.0;
 
 struct Quantised {
     ints: [i32; GROUP],
@@ -185,9 +203,8 @@ fn largest_magnitude(values: &[f32; GROUP]) -> f32 {
 /// Rounds half to even; the value is within 16 bits by construction. NaN gives some number (its scale is NaN too).
 #[inline(always)]
 fn round(value: f32) -> i32 {
-    // Adding 1.5 * 2^23 leaves the rounded integer in the low mantissa bits: one add, one cast, on every ISA.
-    const MAGIC: f32 = 12_582_912.0;
-    i32::from((value + MAGIC).to_bits() as i16)
+    // Adding 1.5 * 2^23, which `INTEGER` is, leaves the rounded integer in the low mantissa bits: one add, one cast, on every ISA.
+    i32::from((value + INTEGER).to_bits() as i16)
 }
 
 /// Room for a batch's activations in both forms; each is filled only when a consumer needs it.
@@ -321,8 +338,9 @@ mod tests {
             assert!((f32::from(quant) * scale - value).abs() <= scale * 0.5001);
             sum += i32::from(quant);
         }
-        assert_eq!(record.start4[0][2], -8 * sum);
-        assert_eq!(record.start8[1][2] + record.start8[2][2], record.start8[0][2]);
+        assert_eq!(record.counts[0][2], sum);
+        assert_eq!(record.counts[1][2] + record.counts[2][2], sum);
+        assert_eq!(f64::from(record.offset[2]), f64::from(INTEGER) * f64::from(record.scale[2]));
         assert_eq!(record.quants[0][1], [0; 4], "other rows stay untouched");
     }
 

@@ -37,6 +37,16 @@ pub enum Bits {
     Eight,
 }
 
+impl Bits {
+    /// The quant that stands for zero, where there are no mins.
+    pub const fn zero_point(self) -> i32 {
+        match self {
+            Self::Four => 8,
+            Self::Eight => 128,
+        }
+    }
+}
+
 /// Shape of an affine format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AffineFormat {
@@ -70,10 +80,7 @@ impl AffineFormat {
 
     /// The fixed zero point, where there are no mins.
     pub fn zero_point(self) -> f32 {
-        match self.bits {
-            Bits::Four => 8.0,
-            Bits::Eight => 128.0,
-        }
+        self.bits.zero_point() as f32
     }
 
     /// The narrowest format that holds both exactly.

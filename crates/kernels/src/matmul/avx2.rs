@@ -402,9 +402,9 @@ unsafe fn dot<
     unsafe {
         let mut sums = [[_mm256_setzero_si256(); WIDTH]; ROWS];
         if !MINS {
-            let starts = if matches!(Q::BITS, Bits::Four) { &at.x.start4 } else { &at.x.start8 };
             for row in 0..ROWS {
-                sums[row] = [_mm256_set1_epi32(starts[sum_index::<PARTS>(at.part)][row]); WIDTH];
+                let start = at.x.start(Q::BITS, sum_index::<PARTS>(at.part), row);
+                sums[row] = [_mm256_set1_epi32(start); WIDTH];
             }
         }
         for plane in 0..planes(Q::BITS) {

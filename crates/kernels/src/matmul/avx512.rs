@@ -5,11 +5,12 @@
 //! affine, per record of 32 inputs:
 //!   8 steps:  w0, w1 = 16 outputs x 4 inputs each (unsigned bytes)
 //!             sum[row][0..2] = vpdpbusd(sum, w, broadcast of the row's 4 signed bytes)
-//!   then      float[row] += (sum as f32 * a[row]) * scale,  float[row] += min * asum[row]
+//!   then      float[row] += (sum * a[row]) * scale,  float[row] += min * asum[row]
 //! ```
 //! Wide activations run the 8 steps twice: high bytes, sums shifted left by 8, low bytes where there are any.
-//! Per record and row: 16 dot products of 128 operations, 6 to 8 float operations; the float work caps the
-//! kernel at 16/24 = 67 % of the `vpdpbusd` peak with mins and 16/22 = 73 % without. When several tiles share a panel it is first
+//! A sum starts from the bits of a large float and so is one when it ends (`INTEGER`). Per record and row: 16 dot
+//! products of 128 operations, 4 to 6 float operations; the float work caps the kernel at 16/22 = 73 % of the
+//! `vpdpbusd` peak with mins and 16/20 = 80 % without. When several tiles share a panel it is first
 //! unpacked to bytes and f32 scales in L1/L2, so that nibbles and halves are converted once. A single row
 //! streams packed records from memory instead, with prefetch.
 
@@ -18,7 +19,7 @@
 use std::arch::x86_64::*;
 
 use super::{PanelJob, PanelWeights, TileOut, expanded_record_bytes};
-use crate::activations::{self, Record, TILE};
+use crate::activations::{self, INTEGER, Record, TILE};
 use crate::packed::{AffineFormat, Bits, FloatFormat, GROUP, PANEL, STEP};
 
 /// From this many tiles on, unpacking a panel first is cheaper than unpacking it in every tile.
@@ -268,7 +269,7 @@ unsafe fn affine_tile<
             }
             let lows = if WIDE && any(lows) { Some(&*lows) } else { None };
             for part in 0..PARTS {
-                let sums = dot::<Q, ROWS, PARTS, MINS, WIDE>(record, x, lows, part);
+                let dots = dot::<Q, ROWS, PARTS, MINS, WIDE>(record, x, lows, part);
                 let at = record.add(Q::QUANT_BYTES + part * PANEL * Q::FACTOR_BYTES);
                 let mut scales = [Q::factors(at), Q::factors(at.add(16 * Q::FACTOR_BYTES))];
                 if WIDE && lows.is_none() {
@@ -278,10 +279,8 @@ unsafe fn affine_tile<
                     }
                 }
                 for row in 0..ROWS {
-                    let a = _mm512_set1_ps(x.scale[row]);
                     for half in 0..2 {
-                        let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[row][half]), a);
-                        float[row][half] = _mm512_fmadd_ps(dot, scales[half], float[row][half]);
+                        float[row][half] = _mm512_fmadd_ps(dots[row][half], scales[half], float[row][half]);
                     }
                 }
                 if MINS {
@@ -322,39 +321,79 @@ unsafe fn prefetch_record(record: *const u8, bytes: usize) {
     }
 }
 
-/// Integer dot products of one part of a record; of wide quants, without their factor 256 where there are no `lows`.
+/// Dot products of one part of a record, times the rows' scales; of wide quants, without their factor 256 where there
+/// are no `lows`.
 #[inline(always)]
 unsafe fn dot<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool, const WIDE: bool>(
     record: *const u8,
     x: &Record,
     lows: Option<&activations::Quants>,
     part: usize,
-) -> [[__m512i; 2]; ROWS] {
-    let starts = if matches!(Q::BITS, Bits::Four) { &x.start4 } else { &x.start8 };
-    let starts = &starts[sum_index::<PARTS>(part)];
+) -> [[__m512; 2]; ROWS] {
     // SAFETY: step indices stay inside the record.
     unsafe {
-        let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
-        if !MINS && lows.is_none() {
-            let shift = if WIDE { 8 } else { 0 };
+        if let Some(lows) = lows {
+            return wide_dot::<Q, ROWS, PARTS, MINS>(record, x, lows, part);
+        }
+        let integer = _mm512_castps_si512(_mm512_set1_ps(INTEGER));
+        let mut sums = [[integer; 2]; ROWS];
+        if !MINS {
             for row in 0..ROWS {
-                sums[row] = [_mm512_set1_epi32(starts[row] >> shift); 2];
+                // A wide row's counts are those of its quants, 256 times the high bytes'.
+                let zeros = zeros::<Q, PARTS>(x, part, row, if WIDE { 8 } else { 0 });
+                sums[row] = [_mm512_sub_epi32(integer, zeros); 2];
             }
         }
         add_steps::<Q, ROWS, PARTS>(record, &x.quants, part, &mut sums);
-        if let Some(lows) = lows {
-            for row in 0..ROWS {
-                for half in 0..2 {
-                    sums[row][half] = _mm512_slli_epi32::<8>(sums[row][half]);
-                    if !MINS {
-                        sums[row][half] = _mm512_add_epi32(sums[row][half], _mm512_set1_epi32(starts[row]));
-                    }
+        let mut dots = [[_mm512_setzero_ps(); 2]; ROWS];
+        for row in 0..ROWS {
+            let (scale, offset) = (_mm512_set1_ps(x.scale[row]), _mm512_set1_ps(x.offset[row]));
+            for half in 0..2 {
+                dots[row][half] = _mm512_fmsub_ps(_mm512_castsi512_ps(sums[row][half]), scale, offset);
+            }
+        }
+        dots
+    }
+}
+
+/// [`dot`] of quants with low bytes: two passes, and sums too large to be read as floats.
+#[inline(always)]
+unsafe fn wide_dot<Q: Quants, const ROWS: usize, const PARTS: usize, const MINS: bool>(
+    record: *const u8,
+    x: &Record,
+    lows: &activations::Quants,
+    part: usize,
+) -> [[__m512; 2]; ROWS] {
+    // SAFETY: step indices stay inside the record.
+    unsafe {
+        let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
+        add_steps::<Q, ROWS, PARTS>(record, &x.quants, part, &mut sums);
+        for row in 0..ROWS {
+            for half in 0..2 {
+                sums[row][half] = _mm512_slli_epi32::<8>(sums[row][half]);
+                if !MINS {
+                    sums[row][half] = _mm512_sub_epi32(sums[row][half], zeros::<Q, PARTS>(x, part, row, 0));
                 }
             }
-            add_steps::<Q, ROWS, PARTS>(record, lows, part, &mut sums);
         }
-        sums
+        add_steps::<Q, ROWS, PARTS>(record, lows, part, &mut sums);
+        let mut dots = [[_mm512_setzero_ps(); 2]; ROWS];
+        for row in 0..ROWS {
+            let scale = _mm512_set1_ps(x.scale[row]);
+            for half in 0..2 {
+                dots[row][half] = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[row][half]), scale);
+            }
+        }
+        dots
     }
+}
+
+/// The zero point times the sum of a row's quants, which are `1 << shift` times their high bytes.
+#[inline(always)]
+unsafe fn zeros<Q: Quants, const PARTS: usize>(x: &Record, part: usize, row: usize, shift: u32) -> __m512i {
+    let count = x.counts[sum_index::<PARTS>(part)][row] >> shift;
+    // SAFETY: register arithmetic only.
+    unsafe { _mm512_set1_epi32(count.wrapping_mul(Q::BITS.zero_point())) }
 }
 
 /// Whether a record has low bytes at all: most groups do without, in all rows of a tile alike.

@@ -183,9 +183,8 @@ fn dot<const PARTS: usize>(
 ) -> [[i32; PANEL]; PARTS] {
     let mut sums = [[0; PANEL]; PARTS];
     if !format.mins {
-        let starts = if format.bits == Bits::Four { &x.record.start4 } else { &x.record.start8 };
         for (part, sums) in sums.iter_mut().enumerate() {
-            sums.fill(starts[sum_index::<PARTS>(part)][row]);
+            sums.fill(x.record.start(format.bits, sum_index::<PARTS>(part), row));
         }
     }
     let planes = if format.bits == Bits::Four { 1 } else { 2 };

@@ -14,7 +14,7 @@
 use super::{PanelJob, PanelWeights, TileOut};
 use crate::activations::{Part, Quants, Record, TILE};
 use crate::packed::{
-    AffineFormat, Bits, FloatFormat, GROUP, PANEL, STEP, read_float, record_min, record_quant, record_scale,
+    AffineFormat, FloatFormat, GROUP, PANEL, STEP, read_float, record_min, record_quant, record_scale,
 };
 
 /// One panel for a range of tiles.
@@ -96,7 +96,7 @@ impl<'a> Column<'a> {
         let len = GROUP / parts.len();
         let mut sum = 0.0;
         for (part_index, &part) in parts.iter().enumerate() {
-            let mut dot = if format.mins { 0 } else { start(record, part, row, format.bits) };
+            let mut dot = if format.mins { 0 } else { record.start(format.bits, part as usize, row) };
             for k in part_index * len..(part_index + 1) * len {
                 dot +=
                     i32::from(record_quant(self.weights, self.slot, k, format.bits)) * x.quant(index, row, k);
@@ -107,14 +107,6 @@ impl<'a> Column<'a> {
             }
         }
         sum
-    }
-}
-
-/// Where an integer sum with a fixed zero point starts: minus the zero point times the sum of the inputs.
-fn start(x: &Record, part: Part, row: usize, bits: Bits) -> i32 {
-    match bits {
-        Bits::Four => x.start4[part as usize][row],
-        Bits::Eight => x.start8[part as usize][row],
     }
 }
 
