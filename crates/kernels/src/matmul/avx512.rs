@@ -22,8 +22,9 @@ use super::{PanelJob, PanelWeights, TileOut, expanded_record_bytes};
 use crate::activations::{self, INTEGER, Record, TILE};
 use crate::packed::{AffineFormat, Bits, FloatFormat, GROUP, PANEL, STEP};
 
-/// From this many tiles on, unpacking a panel first is cheaper than unpacking it in every tile.
-const EXPAND_FROM_TILES: usize = 2;
+/// From this many tiles on, unpacking a panel first is cheaper than unpacking it in every tile: stores that leave L1 cost
+/// as much as several tiles of shifts and masks.
+const EXPAND_FROM_TILES: usize = 8;
 
 /// How far ahead of use a streamed record is asked for, in bytes.
 const PREFETCH: usize = 2048;
@@ -226,8 +227,8 @@ unsafe fn affine_tiles<Q: Quants, const PARTS: usize, const MINS: bool, const WI
             // Fewer compiled row counts than there are: a spare row costs less than a kernel of its own.
             match rows {
                 1 if Q::STREAMED => affine_tile::<Q, 1, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
-                2 if Q::STREAMED => affine_tile::<Q, 2, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
-                3 | 4 if Q::STREAMED => affine_tile::<Q, 4, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                1 | 2 => affine_tile::<Q, 2, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
+                3 | 4 => affine_tile::<Q, 4, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
                 _ => affine_tile::<Q, 6, PARTS, MINS, WIDE>(panel, x, unit, &mut out),
             }
             job.sink.put(tile * TILE, rows, &mut out);
