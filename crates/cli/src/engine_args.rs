@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
+use ropeway_engine::settings::DEFAULT_QUEUE;
 use ropeway_engine::{DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, spawn};
 use ropeway_hub::ModelFiles;
 use ropeway_model::StepLimits;
@@ -44,6 +45,9 @@ pub struct EngineArgs {
     /// Who goes first: fair, fifo, shortest or balance
     #[arg(long, value_name = "NAME", default_value = PolicyKind::default().name())]
     policy: PolicyKind,
+    /// Requests that may wait before more are turned down
+    #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_QUEUE)]
+    queue: usize,
 }
 
 /// How many conversations an engine is started for.
@@ -98,7 +102,7 @@ impl EngineArgs {
     /// How requests share the machine.
     pub fn settings(&self) -> Settings {
         let pace = Pace::new(Duration::from_millis(self.itl_target.into()));
-        Settings { policy: self.policy, pace, ..Settings::default() }
+        Settings { policy: self.policy, pace, queue: self.queue, ..Settings::default() }
     }
 
     /// Time between two tokens, in milliseconds.

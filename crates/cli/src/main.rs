@@ -3,10 +3,12 @@
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
 //! [`model_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
-//! are chosen, [`memory`] sizes of memory, [`interrupt`] Ctrl-C.
+//! are chosen, [`memory`] sizes of memory, [`interrupt`] Ctrl-C, [`plot`] SVG,
+//! [`descriptors`] open files.
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod commands;
+mod descriptors;
 mod engine_args;
 mod facts;
 mod failure;
@@ -14,6 +16,7 @@ mod interrupt;
 mod memory;
 mod model_args;
 mod output;
+mod plot;
 mod pulling;
 mod reading;
 mod sampling_args;

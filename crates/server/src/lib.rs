@@ -10,7 +10,7 @@
 //! # Layout
 //! - [`app`]: what all handlers share; [`model`]: the models served.
 //! - [`generation`]: a validated job in, pieces of text out.
-//! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families. [`ops`]: health and metrics. [`serve`]: listening and draining.
+//! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families. [`ops`]: health and metrics. [`serve`]: listening and draining, over `connections`.
 //! - [`error`], [`extract`], [`caller`]: failures, bodies and who asks.
 
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@
 pub mod anthropic;
 pub mod app;
 pub mod caller;
+mod connections;
 pub mod error;
 pub mod extract;
 pub mod generate;

@@ -10,11 +10,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::app::{Shared, router};
+use crate::connections;
 use crate::ops::health::Phase;
 
 /// Sockets that are bound, so that clients can connect before any model is loaded.
@@ -51,13 +53,9 @@ impl Listening {
         let (closing, closed) = watch::channel(false);
         let mut servers = JoinSet::new();
         for listener in self.listeners {
-            let mut closed = closed.clone();
-            let graceful = async move {
-                let _ = closed.wait_for(|closed| *closed).await;
-            };
-            let service = router(Shared::clone(&app));
-            servers
-                .spawn(async move { axum::serve(listener, service).with_graceful_shutdown(graceful).await });
+            // A token must not wait for the acknowledgement of the one before.
+            let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+            servers.spawn(connections::accept(listener, router(Shared::clone(&app)), closed.clone()));
         }
         shutdown.await;
         app.life.enter(Phase::Draining);
@@ -73,6 +71,6 @@ impl Listening {
     }
 }
 
-async fn finished(servers: &mut JoinSet<io::Result<()>>) {
-    while servers.join_next().await.is_some() {}
+async fn finished(tasks: &mut JoinSet<()>) {
+    while tasks.join_next().await.is_some() {}
 }

@@ -1,6 +1,7 @@
 //! Runs the built command in a home of its own.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod server;
 pub mod tiny_gguf;
 
 use std::io::Write;

@@ -1,8 +1,12 @@
 //! `ropeway bench`: how fast this machine is, and how much of it is used.
 
+mod compare;
 mod engine;
 mod kernels;
 mod model;
+mod serve;
+mod statistics;
+mod trio;
 
 use clap::{Args, Subcommand};
 
@@ -14,6 +18,8 @@ Examples:
   ropeway bench model                 prefill and decode of the default model
   ropeway bench model --json > a.json
   ropeway bench engine                many requests at once
+  ropeway bench serve --url http://127.0.0.1:8000   any server, over HTTP
+  ropeway bench compare a.json b.json               two servers side by side
   ropeway bench kernels               every kernel against the machine's limits
   ropeway bench model --isa avx2      as a CPU without AVX-512 would run";
 
@@ -30,6 +36,8 @@ enum What {
     Model(model::Model),
     Engine(engine::Engine),
     Kernels(kernels::Kernels),
+    Serve(Box<serve::Serve>),
+    Compare(compare::Compare),
 }
 
 impl Bench {
@@ -38,36 +46,8 @@ impl Bench {
             What::Model(command) => command.run(output),
             What::Engine(command) => command.run(output),
             What::Kernels(command) => command.run(output),
+            What::Serve(command) => command.run(output),
+            What::Compare(command) => command.run(output),
         }
-    }
-}
-
-/// The middle of several measurements.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// What `share` (of 1) of the values do not exceed.
-fn percentile(mut values: Vec<f64>, share: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let rank = (share * values.len() as f64).ceil() as usize;
-    values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_ignores_one_outlier() {
-        assert!((median(vec![1.0, 100.0, 2.0]) - 2.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn a_percentile_is_one_of_the_values() {
-        let values: Vec<f64> = (1..=200).map(f64::from).collect();
-        let at = |share| percentile(values.clone(), share) as u32;
-        assert_eq!((at(0.5), at(0.99), at(1.0)), (100, 198, 200));
     }
 }

@@ -11,7 +11,7 @@ use ropeway_kernels::limits::{self, Limits};
 use ropeway_model::StepLimits;
 use serde_json::{Value, json};
 
-use super::median;
+use super::statistics::median;
 use crate::failure::Failure;
 use crate::model_args::{KvRoom, ModelArgs, Room};
 use crate::output::Output;

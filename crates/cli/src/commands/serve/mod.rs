@@ -16,6 +16,7 @@ use ropeway_server::ops::health::Phase;
 use ropeway_server::serve::Listening;
 use ropeway_server::{Alias, App, Models};
 
+use crate::descriptors::raise_limit;
 use crate::engine_args::EngineArgs;
 use crate::failure::Failure;
 use crate::model_args::ModelArgs;
@@ -61,6 +62,7 @@ pub struct Serve {
 impl Serve {
     pub fn run(self) -> Result<(), Failure> {
         self.check_addresses()?;
+        raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(self.serve())
     }

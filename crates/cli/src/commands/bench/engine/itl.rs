@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Sizes;
 use super::lab::{Lab, finish, gaps};
-use crate::commands::bench::{median, percentile};
+use crate::commands::bench::statistics::{median, percentile};
 use crate::failure::Failure;
 
 /// Tokens of the stream before the prompt arrives: it is in full swing by then.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Sizes;
 use super::lab::{Lab, finish};
-use crate::commands::bench::median;
+use crate::commands::bench::statistics::median;
 use crate::failure::Failure;
 
 /// New tokens after the cached part: a short question about a long text.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Sizes;
 use super::lab::Lab;
-use crate::commands::bench::{median, percentile};
+use crate::commands::bench::statistics::{median, percentile};
 use crate::failure::Failure;
 
 /// Streams in the batch.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Sizes;
 use super::lab::{Lab, finish};
-use crate::commands::bench::{median, percentile};
+use crate::commands::bench::statistics::{median, percentile};
 use crate::failure::Failure;
 
 /// Requests measured one after another. They are all alike, so that more of them would give the same rate.

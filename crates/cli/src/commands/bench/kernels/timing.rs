@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ropeway_kernels::limits::Limits;
 
 use super::effort::BEYOND_CACHES;
-use crate::commands::bench::median;
+use crate::commands::bench::statistics::median;
 
 /// Runs of one measurement, at most: more add nothing to the best of them.
 const MOST_RUNS: usize = 2000;

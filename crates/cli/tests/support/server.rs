@@ -1,0 +1,138 @@
+//! A real `ropeway serve` in a process of its own, and a client that can misbehave.
+
+use std::fmt::Display;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Sandbox;
+
+/// Longest time that a test waits for anything: generous, machines may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often something awaited is looked at.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// A server that ends with the test.
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+    /// Where it keeps its files.
+    _sandbox: Sandbox,
+}
+
+impl Server {
+    /// Starts a server of this model, as `m`, and waits until it is ready.
+    pub fn start(model: &str, more: &[&str]) -> Server {
+        let sandbox = Sandbox::new();
+        let alias = format!("m={model}");
+        let fixed = ["serve", "--listen", "127.0.0.1:0", "--model", model, "--alias", &alias];
+        let mut command = sandbox.command(&[&fixed, more].concat());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut all = String::new();
+        let address = loop {
+            let mut line = String::new();
+            assert_ne!(said.read_line(&mut line).unwrap(), 0, "the server ended:\n{all}");
+            all.push_str(&line);
+            if let Some((_, url)) = line.split_once(" on http://") {
+                break url.trim().parse().unwrap();
+            }
+        };
+        // Whatever else it says must not block it.
+        thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        Server { child, address, _sandbox: sandbox }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A connection to it.
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends a request on a connection of its own and leaves the answer unread.
+    pub fn send(&self, path: &str, body: impl AsRef<[u8]>) -> TcpStream {
+        let (mut stream, body) = (self.connect(), body.as_ref());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            self.address,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        // A server may answer and close before it read everything.
+        let _ = stream.write_all(body);
+        stream
+    }
+
+    /// Sends a request, reads the whole answer.
+    pub fn post(&self, path: &str, body: impl AsRef<[u8]>) -> (u16, String) {
+        answer(self.send(path, body))
+    }
+
+    /// The sum of a metric over all its labels that contain `label`.
+    pub fn metric(&self, name: &str, label: &str) -> f64 {
+        let mut stream = self.connect();
+        let head = format!("GET /metrics HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
+        stream.write_all(head.as_bytes()).unwrap();
+        let (status, page) = answer(stream);
+        assert_eq!(status, 200);
+        let start = format!("ropeway_{name}{{");
+        let values = page.lines().filter(|line| line.starts_with(&start) && line.contains(label));
+        values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    }
+
+    pub fn running(&self) -> f64 {
+        self.metric("num_requests_running", "")
+    }
+
+    pub fn waiting(&self) -> f64 {
+        self.metric("num_requests_waiting", "")
+    }
+
+    /// Waits until nobody runs or waits and no block is in use.
+    pub fn settle(&self) {
+        let kv = || self.metric("kv_cache_usage_ratio", "");
+        until("the server is idle", || self.running() + self.waiting() + kv() == 0.0);
+    }
+
+    /// Memory of the server that is in RAM, in MB; 0 where the system does not tell.
+    pub fn resident_mb(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
+        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1e3
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Status and body of an answer, read to the end of the connection.
+pub fn answer(mut stream: TcpStream) -> (u16, String) {
+    let mut bytes = Vec::new();
+    // A server that turns a body away may reset the connection; what it said before counts.
+    let _ = stream.read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
+}
+
+/// Waits until something is so.
+pub fn until(what: impl Display, so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        thread::sleep(GLANCE);
+    }
+}

@@ -1,0 +1,67 @@
+//! Connections: HTTP/1.1 over whatever a listener gives, plain or encrypted.
+//!
+//! What `axum::serve` does, with a clock: it must never wait for ever for a client that began a request and fell silent.
+//! Every request knows where it comes from (`ConnectInfo<SocketAddr>`).
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request};
+use axum::serve::Listener;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Time that a request's headers may take, counted from the end of the one before: long enough for any network and
+/// for connections kept open between two requests, short enough that silent ones don't pile up.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Takes connections until `closing` is true, then waits for the requests that run.
+pub async fn accept<L>(mut listener: L, router: Router, closing: watch::Receiver<bool>)
+where
+    L: Listener<Addr = SocketAddr>,
+{
+    let mut connections = JoinSet::new();
+    let mut closed = closing.clone();
+    loop {
+        let (stream, peer) = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            _ = closed.wait_for(|closed| *closed) => break,
+        };
+        connections.spawn(serve::<L>(stream, peer, router.clone(), closing.clone()));
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Serves requests until the client leaves, or until `closing` is true and the running one is answered.
+async fn serve<L: Listener>(
+    stream: L::Io,
+    peer: SocketAddr,
+    router: Router,
+    mut closing: watch::Receiver<bool>,
+) {
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(peer));
+        routes.call(request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    // How a connection broke concerns nobody but its client, who knows.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = closing.wait_for(|closing| *closing) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
