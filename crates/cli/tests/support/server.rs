@@ -78,7 +78,7 @@ impl Server {
     }
 
     /// The sum of a metric over all its labels that contain `label`.
-    pub fn metric(&self, name: &str, label: &str) -> f64 {
+    fn metric(&self, name: &str, label: &str) -> f64 {
         let mut stream = self.connect();
         let head = format!("GET /metrics HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
         stream.write_all(head.as_bytes()).unwrap();
@@ -89,18 +89,23 @@ impl Server {
         values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 
-    pub fn running(&self) -> f64 {
-        self.metric("num_requests_running", "")
+    /// The same for a metric that counts.
+    pub fn count(&self, name: &str, label: &str) -> u64 {
+        self.metric(name, label) as u64
     }
 
-    pub fn waiting(&self) -> f64 {
-        self.metric("num_requests_waiting", "")
+    pub fn running(&self) -> u64 {
+        self.count("num_requests_running", "")
+    }
+
+    pub fn waiting(&self) -> u64 {
+        self.count("num_requests_waiting", "")
     }
 
     /// Waits until nobody runs or waits and no block is in use.
     pub fn settle(&self) {
-        let kv = || self.metric("kv_cache_usage_ratio", "");
-        until("the server is idle", || self.running() + self.waiting() + kv() == 0.0);
+        let holds_blocks = || self.metric("kv_cache_usage_ratio", "") > 0.0;
+        until("the server is idle", || self.running() + self.waiting() == 0 && !holds_blocks());
     }
 
     /// Memory of the server that is in RAM, in MB; 0 where the system does not tell.
