@@ -84,7 +84,7 @@ fn two_thousand_streams_and_half_open_sockets_leave_the_others_alone() {
     let half_sent =
         unfinished(&server, "POST /generate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"prompt\"");
     let body =
-        json!({"prompt": "Once", "max_tokens": 150, "ignore_eos": true, "stream": true, "user": "crowd"});
+        json!({"prompt": "Once", "max_tokens": 48, "ignore_eos": true, "stream": true, "user": "crowd"});
     let body = body.to_string();
     let crowd: Vec<TcpStream> = (0..CROWD).map(|_| server.send("/v1/completions", &body)).collect();
     for mut stream in &crowd {
