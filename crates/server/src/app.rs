@@ -4,43 +4,97 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
 
+use crate::guard::limits::Limits;
+use crate::guard::{self, Guard};
 use crate::model::Models;
+use crate::observe::{self, otlp::Exporter};
 use crate::ops::{self, health::Life};
 use crate::{anthropic, generate, ollama, openai};
-
-/// Largest body read: a prompt of some million tokens, or a conversation with a few files in it.
-pub const DEFAULT_BODY_LIMIT: usize = 32 << 20;
 
 /// What all handlers share.
 pub struct App {
     /// The models served.
     pub models: Models,
-    /// Largest body read.
-    pub body_limit: usize,
     /// Starting, ready or draining.
     pub life: Life,
+    /// How much one request may ask for.
+    pub limits: Limits,
+    /// Who is let in.
+    pub guard: Guard,
+    /// Where traces go.
+    pub exporter: Option<Exporter>,
 }
 
 impl App {
-    /// An app that serves these models.
+    /// An app that serves these models to everyone who asks.
     pub fn new(models: Models) -> Self {
-        Self { models, body_limit: DEFAULT_BODY_LIMIT, life: Life::default() }
+        Self {
+            models,
+            life: Life::default(),
+            limits: Limits::default(),
+            guard: Guard::default(),
+            exporter: None,
+        }
     }
 }
 
 /// Shared by all handlers.
 pub type Shared = Arc<App>;
 
-/// All routes.
+/// All routes, and the layers around them.
 pub fn router(app: Shared) -> Router {
-    let limit = DefaultBodyLimit::max(app.body_limit);
-    Router::new()
-        .merge(openai::routes())
-        .merge(anthropic::routes())
-        .merge(ollama::routes())
-        .merge(generate::routes())
-        .merge(ops::routes())
-        .layer(limit)
-        .with_state(app)
+    let routes = openai::routes()
+        .and(anthropic::routes())
+        .and(ollama::routes())
+        .and(generate::routes())
+        .and(ops::routes());
+    layered(routes.finish(), app)
+}
+
+/// The layers around any routes; the last one is the first to see a request.
+fn layered(routes: Router<Shared>, app: Shared) -> Router {
+    let mut router = routes
+        .layer(DefaultBodyLimit::max(app.limits.body))
+        .layer(from_fn_with_state(Shared::clone(&app), guard::admit));
+    if let Some(cors) = app.guard.cors() {
+        router = router.layer(cors);
+    }
+    router.layer(from_fn_with_state(Shared::clone(&app), observe::watch)).with_state(app)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, to_bytes};
+    use axum::http::{Request, StatusCode};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::routes::Routes;
+
+    async fn falls() -> &'static str {
+        panic!("a bug")
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_panics_answers_500_in_its_familys_shape() {
+        let paths = [
+            ("/v1/x", "\"type\":\"server_error\""),
+            ("/v1/messages/x", "\"type\":\"api_error\""),
+            ("/api/x", "{\"error\":\""),
+        ];
+        let routes = || paths.iter().fold(Routes::default(), |routes, (path, _)| routes.get(path, falls));
+        let app = Arc::new(App::new(Models::default()));
+        for (path, shape) in paths {
+            let router = layered(routes().finish(), Arc::clone(&app));
+            let request = Request::get(path).header("x-request-id", "abc-1").body(Body::empty()).unwrap();
+            let response = router.oneshot(request).await.unwrap();
+            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+            assert_eq!(response.headers()["x-request-id"], "abc-1");
+            let body = to_bytes(response.into_body(), 4096).await.unwrap();
+            let body = String::from_utf8_lossy(&body);
+            assert!(body.contains(shape) && body.contains("abc-1"), "{body}");
+        }
+    }
 }

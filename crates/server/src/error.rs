@@ -67,7 +67,7 @@ pub struct ApiError {
 }
 
 /// How long a client turned away for load should wait: a few seconds let a handful of short requests finish.
-const A_MOMENT: Duration = Duration::from_secs(2);
+pub const A_MOMENT: Duration = Duration::from_secs(2);
 
 impl ApiError {
     /// A failure of this kind.

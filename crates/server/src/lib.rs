@@ -10,27 +10,34 @@
 //! # Layout
 //! - [`app`]: what all handlers share; [`model`]: the models served.
 //! - [`generation`]: a validated job in, pieces of text out.
-//! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families. [`ops`]: health and metrics. [`serve`]: listening and draining, over `connections`.
-//! - [`error`], [`extract`], [`caller`]: failures, bodies and who asks.
+//! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families. [`ops`]: health and metrics. [`serve`], [`tls`]: listening and draining, over `connections`.
+//! - [`guard`]: who is let in; [`observe`]: logs and traces; [`routes`], [`family`]: paths, and whose they are.
+//! - [`ask`], [`caller`], [`error`]: the head of every handler, who asks, and failures.
 
 #![forbid(unsafe_code)]
 
 pub mod anthropic;
 pub mod app;
+pub mod ask;
 pub mod caller;
 mod connections;
 pub mod error;
-pub mod extract;
+pub mod family;
 pub mod generate;
 pub mod generation;
+pub mod guard;
 pub mod identity;
 pub mod model;
 mod ndjson;
+pub mod observe;
+mod offload;
 pub mod ollama;
 pub mod openai;
 pub mod ops;
+pub mod routes;
 pub mod serve;
 pub mod time;
+pub mod tls;
 
 pub use app::{App, router};
 pub use model::{Alias, Model, ModelFacts, Models};

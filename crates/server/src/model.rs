@@ -40,6 +40,8 @@ pub struct Model {
     pub facts: ModelFacts,
     /// Since when it is served, in seconds since 1970.
     pub created: u64,
+    /// Bytes of its longest token, where that tells how many tokens a text has at least.
+    longest_token: Option<usize>,
     engine: RwLock<Handle>,
 }
 
@@ -54,7 +56,8 @@ impl Model {
     ) -> Self {
         let created = unix_seconds();
         let style = OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some());
-        Self { name, style, tokenizer, template, facts, created, engine: RwLock::new(engine) }
+        let longest_token = tokenizer.longest_token();
+        Self { name, style, tokenizer, template, facts, created, longest_token, engine: RwLock::new(engine) }
     }
 
     /// The way to its engine.
@@ -65,6 +68,11 @@ impl Model {
     /// A new engine takes over, after the old one fell.
     pub fn replace_engine(&self, engine: Handle) {
         *self.engine.write().unwrap_or_else(PoisonError::into_inner) = engine;
+    }
+
+    /// Bytes beyond which no text fits into the context, however it is cut into tokens.
+    pub fn most_bytes(&self) -> usize {
+        self.longest_token.map_or(usize::MAX, |longest| longest.saturating_mul(self.context()))
     }
 
     /// Longest prompt and answer together.
@@ -115,12 +123,20 @@ impl std::str::FromStr for Alias {
 pub struct Models {
     served: RwLock<Vec<Arc<Model>>>,
     aliases: Vec<Alias>,
+    /// Whether names that are not known mean the first model.
+    takes_any_name: bool,
 }
 
 impl Models {
     /// No models yet.
     pub fn new(aliases: Vec<Alias>) -> Self {
-        Self { served: RwLock::default(), aliases }
+        Self { served: RwLock::default(), aliases, takes_any_name: false }
+    }
+
+    /// Names that are not known mean the first model.
+    pub fn taking_any_name(mut self) -> Self {
+        self.takes_any_name = true;
+        self
     }
 
     /// Serves one more model, or a newer one of the same name.
@@ -147,16 +163,25 @@ impl Models {
         let served = self.all();
         let by_name = |name: &str| served.iter().find(|model| same_name(&model.name, name)).cloned();
         let aliased = || self.aliases.iter().find(|alias| alias.covers(name)).and_then(|a| by_name(&a.model));
-        by_name(name).or_else(aliased).ok_or_else(|| {
+        let any = || served.first().filter(|_| self.takes_any_name).cloned();
+        by_name(name).or_else(aliased).or_else(any).ok_or_else(|| {
             let names: Vec<_> = served.iter().map(|model| model.name.as_str()).collect();
             let known = if names.is_empty() { "none is loaded yet".into() } else { names.join(", ") };
             ApiError::new(
                 Kind::NotFound,
-                format!("the model {name:?} is not served here; served: {known}. --alias gives a model other names"),
+                format!("the model {name:?} is not served here; served: {known}. --alias gives a model other names, --any-model all of them"),
             )
             .about("model")
             .coded("model_not_found")
         })
+    }
+
+    /// The model of this name, or the one to use when a client names none.
+    pub fn named(&self, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
+        match name {
+            Some(name) => self.find(name),
+            None => self.first(),
+        }
     }
 
     /// The model to use when a client names none.

@@ -7,9 +7,11 @@
 //! ```
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use axum::extract::ConnectInfo;
+use axum::http::Request;
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -18,10 +20,17 @@ use tokio::task::JoinSet;
 use crate::app::{Shared, router};
 use crate::connections;
 use crate::ops::health::Phase;
+use crate::tls::{Tls, TlsListener};
 
 /// Sockets that are bound, so that clients can connect before any model is loaded.
 pub struct Listening {
     listeners: Vec<TcpListener>,
+    tls: Option<Tls>,
+}
+
+/// Where a request comes from; unknown without a socket.
+pub fn peer<B>(request: &Request<B>) -> Option<IpAddr> {
+    request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())
 }
 
 impl Listening {
@@ -35,7 +44,13 @@ impl Listening {
             };
             listeners.push(bound.map_err(explain)?);
         }
-        Ok(Self { listeners })
+        Ok(Self { listeners, tls: None })
+    }
+
+    /// Encrypts all connections.
+    pub fn with_tls(mut self, tls: Option<Tls>) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// Where it listens; a port given as 0 is known now.
@@ -53,9 +68,16 @@ impl Listening {
         let (closing, closed) = watch::channel(false);
         let mut servers = JoinSet::new();
         for listener in self.listeners {
+            let (routes, closed) = (router(Shared::clone(&app)), closed.clone());
             // A token must not wait for the acknowledgement of the one before.
             let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-            servers.spawn(connections::accept(listener, router(Shared::clone(&app)), closed.clone()));
+            match &self.tls {
+                None => servers.spawn(connections::accept(listener, routes, closed)),
+                Some(tls) => {
+                    let listener = TlsListener::new(listener, tls.clone())?;
+                    servers.spawn(connections::accept(listener, routes, closed))
+                }
+            };
         }
         shutdown.await;
         app.life.enter(Phase::Draining);
@@ -66,6 +88,9 @@ impl Listening {
             }
             // Last events need a moment to reach their readers; a reader that does not read is not waited for.
             let _ = tokio::time::timeout(Duration::from_secs(2), finished(&mut servers)).await;
+        }
+        if let Some(exporter) = &app.exporter {
+            exporter.finish().await;
         }
         Ok(())
     }

@@ -154,6 +154,14 @@ impl Tokenizer {
         Detokenizer::new(self.clone(), SpecialTokens::Skip)
     }
 
+    /// Bytes of the longest token, where every byte of a text ends up in a token: no text has fewer tokens than its bytes
+    /// divided by this. `None` for tokenizers that may leave text out. Looks at the whole vocabulary.
+    pub fn longest_token(&self) -> Option<usize> {
+        let keeps_all = self.parts.spelling == Spelling::ByteLevel && self.parts.normalizer.is_none();
+        let lengths = (0..self.vocab_size() as u32).map(|id| self.token_bytes(id).len());
+        lengths.max().filter(|longest| keeps_all && *longest > 0)
+    }
+
     /// The token's spelling in the vocabulary, `None` for ids that are no tokens.
     pub fn token_text(&self, id: u32) -> Option<&str> {
         self.parts.vocabulary.text(id)

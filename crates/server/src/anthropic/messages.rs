@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{AnthropicError, render, stream, translate};
-use crate::app::Shared;
-use crate::caller::caller;
+use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
-use crate::extract::{self, Body};
 use crate::generation::chat::Conversation;
 use crate::generation::sampling::any_seed;
 use crate::generation::{Caller, Job};
@@ -39,17 +35,20 @@ pub struct MessagesRequest {
     output_config: Option<Value>,
 }
 
-pub async fn create(
-    State(app): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, AnthropicError> {
-    let request: MessagesRequest = extract::json(body)?;
-    let model = app.models.find(&request.model)?;
-    let user = request.metadata.as_ref().and_then(|metadata| metadata["user_id"].as_str());
-    let caller = caller(&headers, user, None)?;
+impl Wire for MessagesRequest {
+    fn model(&self) -> Option<&str> {
+        Some(&self.model)
+    }
+
+    fn user(&self) -> Option<&str> {
+        self.metadata.as_ref()?["user_id"].as_str()
+    }
+}
+
+pub async fn create(ask: Ask) -> Result<Response, AnthropicError> {
+    let Opened::<MessagesRequest> { request, model, caller } = ask.open().await?;
     let conversation = request.conversation()?;
-    let job = request.job(&conversation, &model, caller)?;
+    let job = request.job(&conversation, &model, caller).await?;
     let answer = conversation.answer(&model, job)?;
     let identity = Identity::new("msg_", &model.name);
     if request.stream == Some(true) {
@@ -59,10 +58,9 @@ pub async fn create(
     Ok(Json(render::message(&identity, whole)).into_response())
 }
 
-pub async fn count_tokens(State(app): State<Shared>, body: Body) -> Result<Json<Value>, AnthropicError> {
-    let request: MessagesRequest = extract::json(body)?;
-    let model = app.models.find(&request.model)?;
-    let prompt = request.conversation()?.prompt(&model)?;
+pub async fn count_tokens(ask: Ask) -> Result<Json<Value>, AnthropicError> {
+    let (request, model) = ask.read::<MessagesRequest>().await?;
+    let prompt = request.conversation()?.prompt(&model).await?;
     Ok(Json(json!({ "input_tokens": prompt.len() })))
 }
 
@@ -88,11 +86,16 @@ impl MessagesRequest {
         switch.into_iter().collect()
     }
 
-    fn job(&self, conversation: &Conversation, model: &Arc<Model>, caller: Caller) -> Result<Job, ApiError> {
+    async fn job(
+        &self,
+        conversation: &Conversation,
+        model: &Arc<Model>,
+        caller: Caller,
+    ) -> Result<Job, ApiError> {
         let Some(max_tokens) = self.max_tokens else {
             return Err(ApiError::invalid("how many tokens may the answer have?").about("max_tokens"));
         };
-        let mut job = conversation.job(model, caller)?;
+        let mut job = conversation.job(model, caller).await?;
         job.max_tokens = Some(max_tokens);
         job.stops = self.stop_sequences.clone().unwrap_or_default();
         job.params.temperature = self.temperature.unwrap_or(1.0);

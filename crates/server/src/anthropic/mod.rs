@@ -8,20 +8,17 @@ mod stream;
 mod telemetry;
 mod translate;
 
-use axum::Router;
-use axum::routing::{get, post};
-
 pub use error::AnthropicError;
 pub use models::list as list_models;
 
-use crate::app::Shared;
+use crate::routes::Routes;
 
 /// Its routes. `/v1/models` is shared with OpenAI's API and told apart by the `anthropic-version` header.
-pub fn routes() -> Router<Shared> {
-    Router::new()
-        .route("/v1/messages", post(messages::create))
-        .route("/v1/messages/count_tokens", post(messages::count_tokens))
-        .route("/api/hello", get(telemetry::hello))
-        .route("/api/event_logging/batch", post(telemetry::accept))
-        .route("/api/event_logging/v2/batch", post(telemetry::accept))
+pub fn routes() -> Routes {
+    Routes::default()
+        .post("/v1/messages", messages::create)
+        .post("/v1/messages/count_tokens", messages::count_tokens)
+        .get("/api/hello", telemetry::hello)
+        .post("/api/event_logging/batch", telemetry::accept)
+        .post("/api/event_logging/v2/batch", telemetry::accept)
 }

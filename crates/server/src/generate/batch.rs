@@ -3,19 +3,15 @@
 use std::time::Instant;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, future, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::request::{Parameters, result};
-use crate::app::Shared;
-use crate::caller::caller;
+use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
-use crate::extract::{self, Body};
-use crate::generation::{Answer, Piece, Stopped, TokenReport, Whole};
+use crate::generation::{Answer, Piece, Stopped, TokenReport, Whole, text_prompts};
 use crate::ndjson;
 use crate::openai::OpenAiError;
 
@@ -29,21 +25,22 @@ struct BatchRequest {
     parameters: Parameters,
 }
 
-pub async fn create(
-    State(app): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, OpenAiError> {
-    let request: BatchRequest = extract::json(body)?;
+impl Wire for BatchRequest {
+    fn model(&self) -> Option<&str> {
+        self.parameters.model()
+    }
+}
+
+pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
+    let Opened::<BatchRequest> { request, model, caller } = ask.open().await?;
     if request.prompts.len() > MOST_PROMPTS {
         let message = format!("at most {MOST_PROMPTS} prompts in one request; send the rest in another");
         return Err(ApiError::invalid(message).about("prompts").into());
     }
     let began = Instant::now();
-    let model = request.parameters.model(&app)?;
-    let caller = caller(&headers, None, None)?;
-    let begin = |prompt: &String| request.parameters.answer(&model, prompt, caller.clone());
-    let answers: Vec<_> = request.prompts.iter().map(begin).collect();
+    let prompts = text_prompts(&model, &request.prompts).await?;
+    let begin = |prompt: Result<_, _>| request.parameters.answer(&model, prompt?, caller.clone());
+    let answers: Vec<_> = prompts.into_iter().map(begin).collect();
     if request.parameters.stream {
         return Ok(ndjson::respond(lines(request.prompts, answers, began)));
     }

@@ -5,15 +5,12 @@ mod one;
 mod request;
 mod stream;
 
-use axum::Router;
-use axum::routing::post;
-
-use crate::app::Shared;
+use crate::routes::Routes;
 
 /// Its routes. Errors have OpenAI's shape.
-pub fn routes() -> Router<Shared> {
-    Router::new()
-        .route("/generate", post(one::create))
-        .route("/generate/stream", post(stream::create))
-        .route("/generate/batch", post(batch::create))
+pub fn routes() -> Routes {
+    Routes::default()
+        .post("/generate", one::create)
+        .post("/generate/stream", stream::create)
+        .post("/generate/batch", batch::create)
 }

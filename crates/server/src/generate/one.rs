@@ -3,17 +3,14 @@
 use std::time::Instant;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::request::{Parameters, result};
 use super::stream;
-use crate::app::Shared;
-use crate::caller::caller;
+use crate::ask::{Ask, Opened, Wire};
 use crate::error::{ApiError, Kind};
-use crate::extract::{self, Body};
+use crate::generation::text_prompt;
 use crate::openai::OpenAiError;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -23,18 +20,20 @@ pub struct GenerateRequest {
     pub parameters: Parameters,
 }
 
-pub async fn create(
-    State(app): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, OpenAiError> {
-    let request: GenerateRequest = extract::json(body)?;
-    if request.parameters.stream {
-        return stream::respond(&app, &headers, &request);
+impl Wire for GenerateRequest {
+    fn model(&self) -> Option<&str> {
+        self.parameters.model()
     }
+}
+
+pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
+    let Opened::<GenerateRequest> { request, model, caller } = ask.open().await?;
     let began = Instant::now();
-    let model = request.parameters.model(&app)?;
-    let answer = request.parameters.answer(&model, &request.prompt, caller(&headers, None, None)?)?;
+    let prompt = text_prompt(&model, &request.prompt).await?;
+    let answer = request.parameters.answer(&model, prompt, caller)?;
+    if request.parameters.stream {
+        return Ok(stream::respond(answer));
+    }
     let whole = answer.whole().await?.0.pop();
     let whole = whole.ok_or_else(|| ApiError::new(Kind::Internal, "the engine gave no answer"))?;
     Ok(Json(result(&request.prompt, &whole, began)).into_response())

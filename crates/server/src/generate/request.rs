@@ -7,10 +7,9 @@ use ropeway_executor::Seed;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::app::App;
 use crate::error::ApiError;
 use crate::generation::sampling::any_seed;
-use crate::generation::{Answer, Caller, Job, Whole, text_prompt};
+use crate::generation::{Answer, Caller, Job, Whole};
 use crate::model::Model;
 
 /// Default answer length.
@@ -35,17 +34,14 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The model they name, or the first.
-    pub fn model(&self, app: &App) -> Result<Arc<Model>, ApiError> {
-        match &self.model {
-            Some(name) => app.models.find(name),
-            None => app.models.first(),
-        }
+    /// The model they name.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
     }
 
     /// Begins to continue a text.
-    pub fn answer(&self, model: &Arc<Model>, prompt: &str, caller: Caller) -> Result<Answer, ApiError> {
-        let mut job = Job { continues: true, ..Job::new(text_prompt(model, prompt)?, caller) };
+    pub fn answer(&self, model: &Arc<Model>, prompt: Vec<u32>, caller: Caller) -> Result<Answer, ApiError> {
+        let mut job = Job { continues: true, ..Job::new(prompt, caller) };
         job.max_tokens = Some(self.max_tokens.unwrap_or(MAX_TOKENS));
         job.params.temperature = self.temperature.unwrap_or(TEMPERATURE);
         job.params.top_p = self.top_p.unwrap_or(1.0);

@@ -2,31 +2,23 @@
 
 use std::time::Instant;
 
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 
 use super::one::GenerateRequest;
-use crate::app::{App, Shared};
-use crate::caller::caller;
-use crate::extract::{self, Body};
-use crate::generation::{Piece, Stopped};
+use crate::ask::{Ask, Opened};
+use crate::generation::{Answer, Piece, Stopped, text_prompt};
 use crate::openai::{OpenAiError, sse};
 
-pub async fn create(
-    State(app): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, OpenAiError> {
-    respond(&app, &headers, &extract::json(body)?)
+pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
+    let Opened::<GenerateRequest> { request, model, caller } = ask.open().await?;
+    let prompt = text_prompt(&model, &request.prompt).await?;
+    Ok(respond(request.parameters.answer(&model, prompt, caller)?))
 }
 
 /// Streams a text as it is generated.
-pub fn respond(app: &App, headers: &HeaderMap, request: &GenerateRequest) -> Result<Response, OpenAiError> {
-    let model = request.parameters.model(app)?;
-    let answer = request.parameters.answer(&model, &request.prompt, caller(headers, None, None)?)?;
+pub fn respond(answer: Answer) -> Response {
     let (began, mut index) = (Instant::now(), 0);
     let events = answer.flat_map(move |piece| {
         let mut event = |token: &str, id: Option<u32>, is_final: bool| {
@@ -46,5 +38,5 @@ pub fn respond(app: &App, headers: &HeaderMap, request: &GenerateRequest) -> Res
             Piece::Done { .. } => vec![event("", None, true)],
         })
     });
-    Ok(sse::respond(events))
+    sse::respond(events)
 }

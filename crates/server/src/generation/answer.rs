@@ -10,7 +10,8 @@ use ropeway_engine::{Event, EventStream, FinishReason, Usage};
 use ropeway_executor::Sampled;
 use ropeway_text::{Detokenizer, StopMatcher, Stopping};
 
-use crate::error::{ApiError, Kind};
+use crate::error::{A_MOMENT, ApiError, Kind};
+use crate::generation::Caller;
 use crate::model::Model;
 
 /// What a token was worth, as clients like to be told.
@@ -93,6 +94,19 @@ pub struct Answer {
     cached: usize,
     /// Answers that are not over.
     open: usize,
+    /// Whether the engine has begun.
+    begun: bool,
+    caller: Caller,
+}
+
+/// How an answer is to look.
+pub(super) struct Form {
+    /// How many answers.
+    pub n: usize,
+    /// Texts that end it.
+    pub stops: Vec<String>,
+    /// Whether it continues the prompt's text, rather than being a message of its own.
+    pub continues: bool,
 }
 
 impl Answer {
@@ -100,26 +114,26 @@ impl Answer {
         model: Arc<Model>,
         events: EventStream,
         prompt_len: usize,
-        n: usize,
-        stops: &[String],
-        continues: bool,
+        form: &Form,
+        caller: Caller,
     ) -> Self {
         let line = |_| {
             let detokenizer = model.tokenizer.detokenizer();
             Line {
-                detokenizer: if continues {
+                detokenizer: if form.continues {
                     detokenizer.continuing()
                 } else {
                     detokenizer.showing(model.style.markup())
                 },
-                stop: StopMatcher::new(stops.to_vec()),
+                stop: StopMatcher::new(form.stops.clone()),
                 held: Vec::new(),
                 generated: 0,
                 open: true,
             }
         };
-        let lines = (0..n).map(line).collect();
-        Self { model, events, lines, ready: VecDeque::new(), prompt_len, cached: 0, open: n }
+        let lines = (0..form.n).map(line).collect();
+        let ready = VecDeque::new();
+        Self { model, events, lines, ready, prompt_len, cached: 0, open: form.n, begun: false, caller }
     }
 
     /// The model that answers.
@@ -168,6 +182,7 @@ impl Answer {
         match event {
             Event::Prefilled { cached, .. } => {
                 self.cached = cached;
+                self.begin();
                 self.ready.push_back(Piece::Reading);
             }
             Event::Scored(sampled) => self.ready.push_back(Piece::Scored(TokenReport { sampled })),
@@ -176,7 +191,18 @@ impl Answer {
         }
     }
 
+    fn begin(&mut self) {
+        if !self.begun {
+            self.begun = true;
+            self.caller.progress.started();
+        }
+    }
+
     fn token(&mut self, index: usize, sampled: Sampled) {
+        if self.lines.iter().all(|line| line.generated == 0) {
+            self.begun = true;
+            self.caller.progress.first_token();
+        }
         let line = &mut self.lines[index];
         if !line.open {
             return;
@@ -214,16 +240,12 @@ impl Answer {
         let stopped = match reason {
             FinishReason::End(_) | FinishReason::Cancelled => Stopped::End,
             FinishReason::Length => Stopped::Length,
-            FinishReason::TimedOut => Stopped::Failed(
-                ApiError::new(
-                    Kind::TimedOut,
-                    "the request took longer than it may; ask for less, or try again later",
-                )
-                .coded("timeout"),
-            ),
+            FinishReason::TimedOut => Stopped::Failed(self.timed_out()),
             FinishReason::Failed(error) => Stopped::Failed(error.into()),
         };
+        self.caller.progress.finished(&usage);
         let line = &mut self.lines[index];
+        line.generated = line.generated.max(usage.generated);
         let rest = line.detokenizer.finish();
         let (text, stop) = match line.stop.push(&rest) {
             Stopping::Text(text) => (text + &line.stop.finish(), None),
@@ -236,6 +258,17 @@ impl Answer {
         self.close(index, stop.map_or(stopped, Stopped::At), usage);
     }
 
+    /// Out of time, in the queue or at work.
+    fn timed_out(&self) -> ApiError {
+        if !self.begun && self.caller.queue_timeout.is_some() {
+            let what =
+                "the server has too much to do: the request waited longer than it may; try again later";
+            return ApiError::new(Kind::Overloaded, what).coded("queue_timeout").retry_after(A_MOMENT);
+        }
+        let what = "the request took longer than it may; ask for less, or try again later";
+        ApiError::new(Kind::TimedOut, what).coded("timeout")
+    }
+
     fn any_open(&self, reason: &FinishReason) -> Option<usize> {
         let failed = matches!(reason, FinishReason::Failed(_));
         self.lines.iter().position(|line| line.open).filter(|_| failed)
@@ -245,6 +278,17 @@ impl Answer {
         self.lines[index].open = false;
         self.open -= 1;
         self.ready.push_back(Piece::Done { index, stopped, usage });
+    }
+}
+
+impl Drop for Answer {
+    /// However it ends, what was computed is booked.
+    fn drop(&mut self) {
+        let generated = self.lines.iter().map(|line| line.generated).sum();
+        self.caller.progress.ended(self.cached, generated);
+        if let Some(permit) = &self.caller.permit {
+            permit.spend(self.prompt_len - self.cached.min(self.prompt_len) + generated);
+        }
     }
 }
 

@@ -10,13 +10,17 @@ use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt};
 use ropeway_engine::Usage;
-use ropeway_text::{ChatRequest, Delta, OutputOptions, OutputParser, SpecialTokens, tools_as_text};
+use ropeway_text::{
+    ChatRequest, Delta, OutputOptions, OutputParser, SpecialTokens, TextError, tools_as_text,
+};
 use serde_json::{Map, Value};
 
+use super::prompt::{text_bytes, too_long};
 use super::{Answer, Job, Piece, Stopped, TokenReport};
 use crate::error::ApiError;
 use crate::generation::Caller;
 use crate::model::Model;
+use crate::offload::offload;
 
 /// Tokens at the end of a prompt in which a template may have opened the model's reasoning.
 const OPENING: usize = 16;
@@ -52,7 +56,15 @@ pub struct Conversation {
 
 impl Conversation {
     /// The model's tokens for it.
-    pub fn prompt(&self, model: &Model) -> Result<Vec<u32>, ApiError> {
+    pub async fn prompt(&self, model: &Arc<Model>) -> Result<Vec<u32>, ApiError> {
+        self.check()?;
+        let bytes = self.messages.iter().chain(&self.tools).map(text_bytes).sum();
+        let (conversation, model) = (self.clone(), Arc::clone(model));
+        offload(bytes, move || conversation.tokens(&model)).await
+    }
+
+    /// Turns down what can't be rendered.
+    fn check(&self) -> Result<(), ApiError> {
         if self.messages.is_empty() {
             return Err(ApiError::invalid("there are no messages; send at least one").about("messages"));
         }
@@ -62,20 +74,28 @@ impl Conversation {
             )
             .about("tool_choice"));
         }
+        Ok(())
+    }
+
+    fn tokens(&self, model: &Model) -> Result<Vec<u32>, ApiError> {
         let tools = if self.choice == ToolChoice::None { &[][..] } else { &self.tools };
         let fallback = (!tools.is_empty() && !model.template.writes_tools())
             .then(|| tools_as_text(&self.messages, tools));
         let request = ChatRequest {
             tools: Some(tools).filter(|tools| !tools.is_empty() && fallback.is_none()),
             variables: self.variables.clone(),
+            max_bytes: model.most_bytes(),
             ..ChatRequest::new(fallback.as_deref().unwrap_or(&self.messages))
         };
-        Ok(model.template.encode(&request, &model.tokenizer)?)
+        model.template.encode(&request, &model.tokenizer).map_err(|error| match error {
+            TextError::TemplateTooLong(_) if model.most_bytes() < usize::MAX => too_long(model),
+            other => other.into(),
+        })
     }
 
     /// A job that answers it.
-    pub fn job(&self, model: &Model, caller: Caller) -> Result<Job, ApiError> {
-        Ok(Job::new(self.prompt(model)?, caller))
+    pub async fn job(&self, model: &Arc<Model>, caller: Caller) -> Result<Job, ApiError> {
+        Ok(Job::new(self.prompt(model).await?, caller))
     }
 
     /// The answer to it, taken apart.

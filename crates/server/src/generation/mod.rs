@@ -7,25 +7,23 @@
 
 mod answer;
 pub mod chat;
+mod prompt;
 pub mod sampling;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use answer::Form;
 pub use answer::{Answer, Piece, Stopped, TokenReport, Whole};
+pub use prompt::{text_bytes, text_prompt, text_prompts, token_prompt, tokens};
 use ropeway_engine::{Class, ClientId, Request};
 use ropeway_executor::SamplingParams;
-use ropeway_text::Special;
-use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::guard::clients::Permit;
+use crate::guard::limits::Sizes;
 use crate::model::Model;
-
-/// Stop strings a request may have; more than any client sends, few enough to look for at every token.
-const MOST_STOPS: usize = 64;
-
-/// Sequences a request may ask for, whatever the engine could hold.
-const MOST_SEQUENCES: usize = 128;
+use crate::observe::Progress;
 
 /// Everything needed to answer, checked.
 #[derive(Clone, Debug)]
@@ -65,6 +63,12 @@ pub struct Caller {
     pub deadline: Option<Duration>,
     /// Longest time in the queue.
     pub queue_timeout: Option<Duration>,
+    /// What the request may ask for.
+    pub limits: Sizes,
+    /// The client's place among its own requests, where these are counted.
+    pub permit: Option<Arc<Permit>>,
+    /// Where it is told how the request goes.
+    pub progress: Progress,
 }
 
 impl Job {
@@ -86,12 +90,7 @@ impl Job {
 
     /// Turns down what no family allows, before anything is made for the answer.
     pub fn check(&self) -> Result<(), ApiError> {
-        if self.stops.len() > MOST_STOPS {
-            return Err(ApiError::invalid(format!("at most {MOST_STOPS} stop strings")).about("stop"));
-        }
-        if self.n > MOST_SEQUENCES {
-            return Err(ApiError::invalid(format!("n is at most {MOST_SEQUENCES}")).about("n"));
-        }
+        self.caller.limits.check(self)?;
         sampling::check(&self.params)
     }
 
@@ -109,28 +108,14 @@ impl Job {
             n: self.n,
             client: self.caller.client,
             class: self.caller.class,
-            salt: self.caller.salt,
+            salt: self.caller.salt.clone(),
             deadline: self.caller.deadline,
             queue_timeout: self.caller.queue_timeout,
         };
         let prompt_len = request.prompt.len();
         let stream = model.engine().submit(request)?;
-        let stops = self.stops;
-        Ok(Answer::new(Arc::clone(model), stream, prompt_len, self.n.max(1), &stops, self.continues))
+        self.caller.progress.submitted(self.caller.class, prompt_len);
+        let form = Form { n: self.n.max(1), stops: self.stops, continues: self.continues };
+        Ok(Answer::new(Arc::clone(model), stream, prompt_len, &form, self.caller))
     }
-}
-
-/// The tokens of a text to continue.
-pub fn text_prompt(model: &Model, text: &str) -> Result<Vec<u32>, ApiError> {
-    Ok(model.tokenizer.encode(text, Special::PROMPT)?)
-}
-
-/// Token ids given by the client.
-pub fn token_prompt(ids: &[Value]) -> Result<Vec<u32>, ApiError> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    ids.iter()
-        .map(|value| {
-            id(value).ok_or_else(|| ApiError::invalid(format!("{value} is no token id")).about("prompt"))
-        })
-        .collect()
 }

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropeway_text::Delta;
@@ -15,10 +13,8 @@ use serde_json::{Map, Value, json};
 use super::OllamaError;
 use super::options::Options;
 use super::stats::Stopwatch;
-use crate::app::Shared;
-use crate::caller::caller;
+use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
-use crate::extract::{self, Body};
 use crate::generation::Stopped;
 use crate::generation::chat::{ChatAnswer, ChatPiece, Conversation, ToolCall};
 use crate::model::Model;
@@ -39,20 +35,21 @@ pub struct ChatRequest {
     think: Option<Value>,
 }
 
-pub async fn create(
-    State(app): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, OllamaError> {
-    let request: ChatRequest = extract::json(body)?;
-    let model = app.models.find(&request.model)?;
+impl Wire for ChatRequest {
+    fn model(&self) -> Option<&str> {
+        Some(&self.model)
+    }
+}
+
+pub async fn create(ask: Ask) -> Result<Response, OllamaError> {
+    let Opened::<ChatRequest> { request, model, caller } = ask.open().await?;
     refuse_format(request.format.as_ref())?;
     let watch = Stopwatch::start();
     if request.messages.is_empty() {
         return Ok(Json(loaded(&model, "message")).into_response());
     }
     let conversation = request.conversation()?;
-    let mut job = conversation.job(&model, caller(&headers, None, None)?)?;
+    let mut job = conversation.job(&model, caller).await?;
     request.options.apply(&mut job, model.context())?;
     let answer = conversation.answer(&model, job)?;
     if request.stream == Some(false) {

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future};
 use serde::Deserialize;
@@ -14,10 +12,8 @@ use super::OllamaError;
 use super::chat::{loaded, refuse_format, thinking};
 use super::options::Options;
 use super::stats::Stopwatch;
-use crate::app::Shared;
-use crate::caller::caller;
+use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
-use crate::extract::{self, Body};
 use crate::generation::chat::Conversation;
 use crate::generation::{Answer, Caller, Job, Piece, Stopped, text_prompt};
 use crate::model::Model;
@@ -44,18 +40,19 @@ pub struct GenerateRequest {
     options: Options,
 }
 
-pub async fn create(
-    State(app): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, OllamaError> {
-    let request: GenerateRequest = extract::json(body)?;
-    let model = app.models.find(&request.model)?;
+impl Wire for GenerateRequest {
+    fn model(&self) -> Option<&str> {
+        Some(&self.model)
+    }
+}
+
+pub async fn create(ask: Ask) -> Result<Response, OllamaError> {
+    let Opened::<GenerateRequest> { request, model, caller } = ask.open().await?;
     request.check()?;
     if request.prompt.is_empty() {
         return Ok(Json(loaded(&model, "response")).into_response());
     }
-    let mut job = request.job(&model, caller(&headers, None, None)?)?;
+    let mut job = request.job(&model, caller).await?;
     request.options.apply(&mut job, model.context())?;
     let mut known = job.prompt.clone();
     let answer = job.submit(&model)?;
@@ -88,9 +85,9 @@ impl GenerateRequest {
         Ok(())
     }
 
-    fn job(&self, model: &Model, caller: Caller) -> Result<Job, ApiError> {
+    async fn job(&self, model: &Arc<Model>, caller: Caller) -> Result<Job, ApiError> {
         if self.raw == Some(true) {
-            return Ok(Job { continues: true, ..Job::new(text_prompt(model, &self.prompt)?, caller) });
+            return Ok(Job { continues: true, ..Job::new(text_prompt(model, &self.prompt).await?, caller) });
         }
         let system = self.system.as_ref().map(|system| json!({ "role": "system", "content": system }));
         let user = json!({ "role": "user", "content": self.prompt });
@@ -99,7 +96,7 @@ impl GenerateRequest {
             variables: thinking(self.think.as_ref()),
             ..Conversation::default()
         };
-        let mut job = conversation.job(model, caller)?;
+        let mut job = conversation.job(model, caller).await?;
         if let Some(context) = &self.context {
             job.prompt = [context.clone(), job.prompt].concat();
         }

@@ -9,22 +9,19 @@ mod models;
 mod options;
 mod stats;
 
-use axum::Router;
-use axum::routing::{get, post};
-
 pub use error::OllamaError;
 pub use models::banner;
 
-use crate::app::Shared;
+use crate::routes::Routes;
 
 /// Its routes.
-pub fn routes() -> Router<Shared> {
-    Router::new()
-        .route("/", get(banner))
-        .route("/api/chat", post(chat::create))
-        .route("/api/generate", post(generate::create))
-        .route("/api/tags", get(models::tags))
-        .route("/api/ps", get(models::ps))
-        .route("/api/show", post(models::show))
-        .route("/api/version", get(models::version))
+pub fn routes() -> Routes {
+    Routes::default()
+        .get("/", banner)
+        .post("/api/chat", chat::create)
+        .post("/api/generate", generate::create)
+        .get("/api/tags", models::tags)
+        .get("/api/ps", models::ps)
+        .post("/api/show", models::show)
+        .get("/api/version", models::version)
 }

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use super::OllamaError;
 use crate::app::Shared;
-use crate::error::ApiError;
-use crate::extract::{self, Body};
+use crate::ask::{Ask, Wire};
 use crate::model::Model;
 use crate::time::rfc3339;
 
@@ -75,13 +74,17 @@ fn size(parameters: u64) -> String {
 #[derive(Clone, Debug, Deserialize)]
 pub struct ShowRequest {
     #[serde(alias = "name")]
-    model: Option<String>,
+    model: String,
 }
 
-pub async fn show(State(app): State<Shared>, body: Body) -> Result<Json<Value>, OllamaError> {
-    let request: ShowRequest = extract::json(body)?;
-    let name = request.model.ok_or_else(|| ApiError::invalid("which model? send {\"model\": \"...\"}"))?;
-    let model = app.models.find(&name)?;
+impl Wire for ShowRequest {
+    fn model(&self) -> Option<&str> {
+        Some(&self.model)
+    }
+}
+
+pub async fn show(ask: Ask) -> Result<Json<Value>, OllamaError> {
+    let (_, model) = ask.read::<ShowRequest>().await?;
     let architecture = model.facts.family.clone();
     let mut capabilities = vec!["completion"];
     if model.template.writes_tools() {

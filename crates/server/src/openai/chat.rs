@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use ropeway_engine::Usage;
@@ -15,10 +13,8 @@ use serde_json::{Map, Value, json};
 use super::completions::finish_reason;
 use super::sampling::Fields;
 use super::{OpenAiError, logprobs, messages, sse, usage};
-use crate::app::Shared;
-use crate::caller::caller;
+use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
-use crate::extract::{self, Body};
 use crate::generation::chat::{ChatAnswer, ChatPiece, ChatWhole, Conversation, ToolChoice};
 use crate::generation::{Stopped, TokenReport};
 use crate::identity::{Identity, unique};
@@ -42,19 +38,24 @@ pub struct ChatCompletionRequest {
     fields: Fields,
 }
 
-pub async fn create(
-    State(app): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, OpenAiError> {
-    let request: ChatCompletionRequest = extract::json(body)?;
-    let model = match &request.model {
-        Some(name) => app.models.find(name)?,
-        None => app.models.first()?,
-    };
-    let caller = caller(&headers, request.fields.name(), request.fields.class())?;
+impl Wire for ChatCompletionRequest {
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    fn user(&self) -> Option<&str> {
+        self.fields.name()
+    }
+
+    fn priority(&self) -> Option<&str> {
+        self.fields.class()
+    }
+}
+
+pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
+    let Opened::<ChatCompletionRequest> { request, model, caller } = ask.open().await?;
     let conversation = request.conversation()?;
-    let mut job = conversation.job(&model, caller)?;
+    let mut job = conversation.job(&model, caller).await?;
     request.fields.clone().apply(&mut job)?;
     job.max_tokens = request.max_completion_tokens.or(request.max_tokens);
     job.params.logprobs = request.logprobs()?;

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future, stream};
 use ropeway_engine::Usage;
@@ -14,13 +12,14 @@ use serde_json::{Value, json};
 use super::OpenAiError;
 use super::sampling::Fields;
 use super::{logprobs, sse, usage};
-use crate::app::Shared;
-use crate::caller::caller;
+use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
-use crate::extract::{self, Body};
-use crate::generation::{Answer, Caller, Job, Piece, Stopped, TokenReport, Whole, text_prompt, token_prompt};
+use crate::generation::{
+    Answer, Caller, Job, Piece, Stopped, TokenReport, Whole, text_bytes, token_prompt, tokens,
+};
 use crate::identity::Identity;
 use crate::model::Model;
+use crate::offload::offload;
 
 /// Prompts of one request; more belong into `/generate/batch` or a batch file.
 const MOST_PROMPTS: usize = 256;
@@ -48,19 +47,24 @@ struct Prompt {
     text: String,
 }
 
-pub async fn create(
-    State(app): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, OpenAiError> {
-    let request: CompletionRequest = extract::json(body)?;
-    let model = match &request.model {
-        Some(name) => app.models.find(name)?,
-        None => app.models.first()?,
-    };
+impl Wire for CompletionRequest {
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    fn user(&self) -> Option<&str> {
+        self.fields.name()
+    }
+
+    fn priority(&self) -> Option<&str> {
+        self.fields.class()
+    }
+}
+
+pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
+    let Opened::<CompletionRequest> { request, model, caller } = ask.open().await?;
     request.check()?;
-    let caller = caller(&headers, request.fields.name(), request.fields.class())?;
-    let prompts = prompts(&model, &request.prompt)?;
+    let prompts = prompts(&model, &request.prompt).await?;
     let mut answers = Vec::with_capacity(prompts.len());
     for prompt in &prompts {
         answers.push(request.job(prompt, caller.clone())?.submit(&model)?);
@@ -105,7 +109,7 @@ impl CompletionRequest {
 }
 
 /// A string, several, token ids, or several lists of them.
-fn prompts(model: &Model, prompt: &Value) -> Result<Vec<Prompt>, ApiError> {
+async fn prompts(model: &Arc<Model>, prompt: &Value) -> Result<Vec<Prompt>, ApiError> {
     let list = match prompt {
         Value::Array(list) if list.iter().any(|item| !item.is_number()) => list.as_slice(),
         one => std::slice::from_ref(one),
@@ -115,12 +119,14 @@ fn prompts(model: &Model, prompt: &Value) -> Result<Vec<Prompt>, ApiError> {
             ApiError::invalid(format!("at most {MOST_PROMPTS} prompts in one request")).about("prompt")
         );
     }
-    list.iter().map(|prompt| one_prompt(model, prompt)).collect()
+    let (model, list) = (Arc::clone(model), list.to_vec());
+    let bytes = list.iter().map(text_bytes).sum();
+    offload(bytes, move || list.iter().map(|prompt| one_prompt(&model, prompt)).collect()).await
 }
 
 fn one_prompt(model: &Model, prompt: &Value) -> Result<Prompt, ApiError> {
     match prompt {
-        Value::String(text) => Ok(Prompt { tokens: text_prompt(model, text)?, text: text.clone() }),
+        Value::String(text) => Ok(Prompt { tokens: tokens(model, text)?, text: text.clone() }),
         Value::Array(ids) => {
             let tokens = token_prompt(ids)?;
             let text = model.tokenizer.decode(&tokens, ropeway_text::SpecialTokens::Keep);

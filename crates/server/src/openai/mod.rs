@@ -12,18 +12,15 @@ mod sampling;
 pub mod sse;
 mod usage;
 
-use axum::Router;
-use axum::routing::{get, post};
-
 pub use error::OpenAiError;
 
-use crate::app::Shared;
+use crate::routes::Routes;
 
 /// Its routes.
-pub fn routes() -> Router<Shared> {
-    Router::new()
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{*id}", get(models::one))
-        .route("/v1/chat/completions", post(chat::create))
-        .route("/v1/completions", post(completions::create))
+pub fn routes() -> Routes {
+    Routes::default()
+        .get("/v1/models", models::list)
+        .get("/v1/models/{*id}", models::one)
+        .post("/v1/chat/completions", chat::create)
+        .post("/v1/completions", completions::create)
 }

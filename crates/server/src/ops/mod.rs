@@ -3,17 +3,14 @@
 pub mod health;
 mod metrics;
 
-use axum::Router;
-use axum::routing::get;
-
-use crate::app::Shared;
+use crate::routes::Routes;
 
 /// Its routes.
-pub fn routes() -> Router<Shared> {
-    Router::new()
-        .route("/health", get(health::ready))
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .route("/health/startup", get(health::startup))
-        .route("/metrics", get(metrics::show))
+pub fn routes() -> Routes {
+    Routes::default()
+        .get("/health", health::ready)
+        .get("/health/live", health::live)
+        .get("/health/ready", health::ready)
+        .get("/health/startup", health::startup)
+        .get("/metrics", metrics::show)
 }

@@ -41,6 +41,8 @@ impl ChatTemplate {
             messages: &messages,
             tools: tools.as_deref(),
             variables: marker.map(&request.variables),
+            // A mark has three bytes and follows at least one.
+            max_bytes: request.max_bytes.saturating_mul(4),
             ..request.clone()
         };
         tokenizer.encode_guarded(&self.render(&marked)?, marker.mark)

@@ -83,6 +83,8 @@ pub struct ChatRequest<'a> {
     pub variables: Map<String, Value>,
     /// The time that `strftime_now` gives, in UTC.
     pub now: SystemTime,
+    /// Bytes that the prompt may have; a longer one is refused before it is tokenised.
+    pub max_bytes: usize,
 }
 
 impl<'a> ChatRequest<'a> {
@@ -94,6 +96,7 @@ impl<'a> ChatRequest<'a> {
             add_generation_prompt: true,
             variables: Map::new(),
             now: SystemTime::now(),
+            max_bytes: MAX_OUTPUT,
         }
     }
 }
@@ -133,10 +136,10 @@ impl ChatTemplate {
             Some(template) => template,
             None => self.environment.get_template(DEFAULT).map_err(|error| failure(&error))?,
         };
-        let mut output = Bounded::default();
+        let mut output = Bounded::new(request.max_bytes.min(MAX_OUTPUT));
         match template.render_captured_to(self.variables(request), &mut output) {
             Ok(_) => output.into_text(),
-            Err(_) if output.full => Err(TextError::TemplateTooLong(MAX_OUTPUT)),
+            Err(_) if output.full => Err(TextError::TemplateTooLong(output.most)),
             Err(error) => Err(failure(&error)),
         }
     }
@@ -173,13 +176,17 @@ fn failure(error: &minijinja::Error) -> TextError {
 }
 
 /// A writer that refuses to grow without end.
-#[derive(Default)]
 struct Bounded {
     bytes: Vec<u8>,
+    most: usize,
     full: bool,
 }
 
 impl Bounded {
+    fn new(most: usize) -> Self {
+        Self { bytes: Vec::new(), most, full: false }
+    }
+
     fn into_text(self) -> Result<String, TextError> {
         String::from_utf8(self.bytes).map_err(|error| TextError::TemplateFailed(error.to_string()))
     }
@@ -187,7 +194,7 @@ impl Bounded {
 
 impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + bytes.len() > MAX_OUTPUT {
+        if self.bytes.len() + bytes.len() > self.most {
             self.full = true;
             return Err(io::ErrorKind::StorageFull.into());
         }

@@ -1,0 +1,117 @@
+//! The head of every handler: read the body, find the model, learn who asks and let them in.
+//!
+//! A request type says where in it these things stand ([`Wire`]); [`Ask::open`] does the rest. It relies on the layers
+//! of [`guard`](crate::guard) and [`observe`](crate::observe), which leave behind who asks and what is watched.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
+use serde::de::DeserializeOwned;
+
+use crate::app::Shared;
+use crate::caller;
+use crate::error::{ApiError, Kind};
+use crate::generation::Caller;
+use crate::guard::Client;
+use crate::model::Model;
+use crate::observe::Progress;
+use crate::offload::offload;
+
+/// A request's wire type: where it says which model, for whom and how urgently.
+pub trait Wire: DeserializeOwned + Send + 'static {
+    /// The model it names; `None` takes the first.
+    fn model(&self) -> Option<&str>;
+
+    /// Who asks, as far as the body says.
+    fn user(&self) -> Option<&str> {
+        None
+    }
+
+    /// The class it asks for.
+    fn priority(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A request as handlers take it.
+pub struct Ask {
+    app: Shared,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+    client: Client,
+    progress: Progress,
+}
+
+/// A request that was read and let in.
+pub struct Opened<T> {
+    /// What it says.
+    pub request: T,
+    /// The model it is for.
+    pub model: Arc<Model>,
+    /// Who asks.
+    pub caller: Caller,
+}
+
+impl Ask {
+    /// Reads the body, finds the model and lets the client in.
+    pub async fn open<T: Wire>(self) -> Result<Opened<T>, ApiError> {
+        let request: T = json(self.body).await?;
+        let model = self.app.models.named(request.model())?;
+        self.progress.model(&model.name);
+        let mut caller = caller::caller(&self.headers, request.user(), request.priority())?;
+        self.client.admit(&mut caller)?;
+        let limits = &self.app.limits;
+        (caller.deadline, caller.queue_timeout) = (limits.request_timeout, limits.queue_timeout);
+        (caller.limits, caller.progress) = (limits.sizes, self.progress);
+        Ok(Opened { request, model, caller })
+    }
+
+    /// Reads the body and finds the model, for questions that generate nothing.
+    pub async fn read<T: Wire>(self) -> Result<(T, Arc<Model>), ApiError> {
+        let request: T = json(self.body).await?;
+        let model = self.app.models.named(request.model())?;
+        self.progress.model(&model.name);
+        Ok((request, model))
+    }
+}
+
+impl FromRequest<Shared> for Ask {
+    type Rejection = Infallible;
+
+    async fn from_request(mut request: Request, app: &Shared) -> Result<Self, Infallible> {
+        let headers = std::mem::take(request.headers_mut());
+        let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+        let progress = request.extensions().get::<Progress>().cloned().unwrap_or_default();
+        let body = Bytes::from_request(request, app).await;
+        Ok(Self { app: Shared::clone(app), headers, body, client, progress })
+    }
+}
+
+/// Reads a JSON body. Whatever the content type says: clients forget it.
+async fn json<T: DeserializeOwned + Send + 'static>(
+    body: Result<Bytes, BytesRejection>,
+) -> Result<T, ApiError> {
+    let bytes = body.map_err(unread)?;
+    offload(bytes.len(), move || {
+        serde_json::from_slice(&bytes).map_err(|error| {
+            ApiError::invalid(format!("the body can't be read: {error}")).coded("invalid_json")
+        })
+    })
+    .await
+}
+
+fn unread(rejection: BytesRejection) -> ApiError {
+    let text = rejection.body_text();
+    if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
+        return ApiError::new(
+            Kind::TooLarge,
+            "the body is larger than this server reads; send less, or raise --max-body",
+        );
+    }
+    ApiError::invalid(format!("the body could not be received: {text}"))
+}

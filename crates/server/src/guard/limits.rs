@@ -1,0 +1,79 @@
+//! How much one request may ask for.
+
+use std::time::Duration;
+
+use crate::error::ApiError;
+use crate::generation::Job;
+
+/// Largest body read: a prompt of some million tokens, or a conversation with a few files in it.
+pub const DEFAULT_BODY: usize = 32 << 20;
+
+/// Answers a request may ask for, whatever the engine could hold.
+pub const DEFAULT_N: usize = 128;
+
+/// Stop strings of a request; more than any client sends, few enough to look for at every token.
+pub const DEFAULT_STOPS: usize = 64;
+
+/// Bytes of a stop string: text that might be the beginning of one is held back, and so is the stream.
+pub const DEFAULT_STOP_BYTES: usize = 1024;
+
+/// How much one request may ask for, and how long it may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest body, in bytes.
+    pub body: usize,
+    /// What an accepted body may ask for.
+    pub sizes: Sizes,
+    /// Longest time to answer.
+    pub request_timeout: Option<Duration>,
+    /// Longest time in the queue.
+    pub queue_timeout: Option<Duration>,
+}
+
+/// What a request may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Tokens of a prompt; the model's context is the limit without it.
+    pub prompt_tokens: Option<usize>,
+    /// Answers.
+    pub n: usize,
+    /// Stop strings.
+    pub stops: usize,
+    /// Bytes of each.
+    pub stop_bytes: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { prompt_tokens: None, n: DEFAULT_N, stops: DEFAULT_STOPS, stop_bytes: DEFAULT_STOP_BYTES }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { body: DEFAULT_BODY, sizes: Sizes::default(), request_timeout: None, queue_timeout: None }
+    }
+}
+
+impl Sizes {
+    /// Turns down a job that asks for more.
+    pub fn check(&self, job: &Job) -> Result<(), ApiError> {
+        let too_much = |param: &str, what: String| Err(ApiError::invalid(what).about(param));
+        if job.stops.len() > self.stops {
+            return too_much("stop", format!("at most {} stop strings", self.stops));
+        }
+        if job.stops.iter().any(|stop| stop.len() > self.stop_bytes) {
+            return too_much("stop", format!("a stop string has at most {} bytes", self.stop_bytes));
+        }
+        if job.n > self.n {
+            return too_much("n", format!("n is at most {}", self.n));
+        }
+        if let Some(most) = self.prompt_tokens.filter(|most| job.prompt.len() > *most) {
+            let tokens = job.prompt.len();
+            let what =
+                format!("the prompt has {tokens} tokens, but this server reads at most {most}; shorten it");
+            return Err(ApiError::invalid(what).about("messages").coded("context_length_exceeded"));
+        }
+        Ok(())
+    }
+}

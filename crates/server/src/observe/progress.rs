@@ -1,0 +1,96 @@
+//! What becomes known of a request while it is answered; the log and the traces are written from it.
+//!
+//! One HTTP request may run several answers: tokens add up, times are those of the first to get there.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ropeway_engine::{Class, Usage};
+
+/// What is known so far.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Holder of the key.
+    pub client: Option<Arc<str>>,
+    /// The model that answers.
+    pub model: Option<String>,
+    /// How urgent it is.
+    pub class: Option<Class>,
+    /// Tokens of all prompts.
+    pub prompt_tokens: usize,
+    /// Of these, how many came from the cache.
+    pub cached_tokens: usize,
+    /// Tokens of all answers.
+    pub output_tokens: usize,
+    /// When the engine was asked.
+    pub submitted: Option<Instant>,
+    /// When it began.
+    pub started: Option<Instant>,
+    /// When the first token came.
+    pub first_token: Option<Instant>,
+    /// When the last answer was over.
+    pub ended: Option<Instant>,
+}
+
+/// A request's facts, shared by all who learn some.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<Mutex<Facts>>);
+
+impl Progress {
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known so far.
+    pub fn snapshot(&self) -> Facts {
+        self.facts().clone()
+    }
+
+    /// Who asks.
+    pub fn client(&self, name: &Arc<str>) {
+        self.facts().client = Some(Arc::clone(name));
+    }
+
+    /// Which model is asked.
+    pub fn model(&self, name: &str) {
+        self.facts().model = Some(name.to_owned());
+    }
+
+    /// A prompt was handed to the engine.
+    pub fn submitted(&self, class: Class, prompt_tokens: usize) {
+        let mut facts = self.facts();
+        facts.class = Some(class);
+        facts.prompt_tokens += prompt_tokens;
+        facts.submitted.get_or_insert_with(Instant::now);
+    }
+
+    /// The engine works on it.
+    pub fn started(&self) {
+        self.facts().started.get_or_insert_with(Instant::now);
+    }
+
+    /// The first token is there.
+    pub fn first_token(&self) {
+        let mut facts = self.facts();
+        let now = Instant::now();
+        facts.started.get_or_insert(now);
+        facts.first_token.get_or_insert(now);
+    }
+
+    /// The engine's own figures about an answer: they are more exact than what was seen from here.
+    pub fn finished(&self, usage: &Usage) {
+        let mut facts = self.facts();
+        if let Some(submitted) = facts.submitted.filter(|_| !usage.first_token.is_zero()) {
+            let began = submitted + usage.queued;
+            facts.started = Some(facts.started.map_or(began, |seen| seen.min(began)));
+        }
+    }
+
+    /// An answer is over, or nobody waits for it any more.
+    pub fn ended(&self, cached_tokens: usize, output_tokens: usize) {
+        let mut facts = self.facts();
+        facts.cached_tokens += cached_tokens;
+        facts.output_tokens += output_tokens;
+        facts.ended = Some(Instant::now());
+    }
+}

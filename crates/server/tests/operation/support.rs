@@ -1,0 +1,142 @@
+//! An app on an executor that computes nothing and waits when told to.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, Response};
+use ropeway_engine::{Settings, spawn};
+use ropeway_executor::{Batch, Executor, ExecutorError, Limits, StepOutput};
+use ropeway_server::{App, Model, ModelFacts, Models, router};
+use ropeway_testkit::MockExecutor;
+use ropeway_text::{ChatTemplate, Tokenizer};
+use ropeway_weights::Checkpoint;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::default_models;
+
+/// Tokens that prompt and answer have room for.
+pub const CONTEXT: usize = 512;
+
+/// Steps wait here while a test holds the gate.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<Mutex<Option<Receiver<()>>>>);
+
+/// Opens the gate when dropped.
+pub struct Held(#[allow(dead_code, reason = "its end is the signal")] Sender<()>);
+
+impl Gate {
+    /// No step begins until the result is dropped.
+    pub fn hold(&self) -> Held {
+        let (sender, receiver) = channel();
+        *self.0.lock().expect("the gate") = Some(receiver);
+        Held(sender)
+    }
+
+    /// Whether a step came to the gate since it was held.
+    pub fn is_held_up(&self) -> bool {
+        self.0.lock().expect("the gate").is_none()
+    }
+
+    fn pass(&self) {
+        let closed = self.0.lock().expect("the gate").take();
+        if let Some(closed) = closed {
+            let _ = closed.recv();
+        }
+    }
+}
+
+struct Gated {
+    inner: MockExecutor,
+    gate: Gate,
+}
+
+impl Executor for Gated {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        self.gate.pass();
+        self.inner.execute(batch, output)
+    }
+}
+
+/// Models on a gated engine that lets so many requests wait; `None` (and a reason on the screen) without a tokenizer.
+pub fn models(queue: usize) -> Option<(Models, Gate)> {
+    let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
+    let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
+    let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
+    let limits = Limits {
+        block_tokens: 16,
+        blocks: 256,
+        context: CONTEXT,
+        step_tokens: 128,
+        step_rows: 32,
+        vocab: tokenizer.vocab_size(),
+    };
+    let gate = Gate::default();
+    let executor = Gated { inner: MockExecutor::new(limits), gate: gate.clone() };
+    let (handle, _) = spawn(Box::new(executor), &Settings { queue, ..Settings::default() });
+    let models = Models::default();
+    let model = Model::new("smollm2:135m".into(), tokenizer, template, ModelFacts::default(), handle);
+    models.add(Arc::new(model));
+    Some((models, gate))
+}
+
+/// An app with these changes.
+pub fn app(change: impl FnOnce(&mut App)) -> Option<Arc<App>> {
+    let (models, _) = models(64)?;
+    let mut app = App::new(models);
+    change(&mut app);
+    Some(Arc::new(app))
+}
+
+/// A question of a few tokens.
+pub fn question(extra: Value) -> Value {
+    let mut body = json!({
+        "model": "smollm2", "max_tokens": 4, "ignore_eos": true,
+        "messages": [{"role": "user", "content": "Hello"}],
+    });
+    let (Value::Object(fields), Value::Object(extra)) = (&mut body, extra) else { unreachable!() };
+    fields.extend(extra);
+    body
+}
+
+/// `POST /v1/chat/completions` with these headers.
+pub fn chat(headers: &[(&str, &str)], body: &Value) -> Request<Body> {
+    post("/v1/chat/completions", headers, body)
+}
+
+/// A request with these headers.
+pub fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Request<Body> {
+    let request =
+        headers.iter().fold(Request::post(path), |request, (name, value)| request.header(*name, *value));
+    request.body(Body::from(body.to_string())).expect("a request")
+}
+
+/// A question without a body.
+pub fn get(path: &str, headers: &[(&str, &str)]) -> Request<Body> {
+    let request =
+        headers.iter().fold(Request::get(path), |request, (name, value)| request.header(*name, *value));
+    request.body(Body::empty()).expect("a request")
+}
+
+/// The answer.
+pub async fn send(app: &Arc<App>, request: Request<Body>) -> Response<Body> {
+    router(Arc::clone(app)).oneshot(request).await.expect("an answer")
+}
+
+/// Its text.
+pub async fn text(response: Response<Body>) -> String {
+    let bytes = to_bytes(response.into_body(), 1 << 20).await.expect("a body");
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// Status, `Retry-After` and text of the answer.
+pub async fn outcome(app: &Arc<App>, request: Request<Body>) -> (u16, Option<String>, String) {
+    let response = send(app, request).await;
+    let retry = response.headers().get("retry-after").map(|value| value.to_str().expect("text").to_owned());
+    (response.status().as_u16(), retry, text(response).await)
+}
