@@ -3,8 +3,8 @@
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
 //! [`model_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
-//! are chosen, [`memory`] sizes of memory, [`interrupt`] Ctrl-C, [`plot`] SVG,
-//! [`descriptors`] open files.
+//! are chosen, [`settings`] where a server's settings come from, [`memory`] sizes of memory, [`interrupt`] Ctrl-C, [`plot`]
+//! SVG, [`descriptors`] open files.
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod commands;
@@ -20,6 +20,7 @@ mod plot;
 mod pulling;
 mod reading;
 mod sampling_args;
+mod settings;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ Examples:
   ropeway run                           chat with the default model
   ropeway run smollm2 \"Why?\"           ask once
   ropeway serve                         answer OpenAI, Anthropic and Ollama clients
+  ropeway config                        with which settings it would
   ropeway batch in.jsonl -o out.jsonl   answer a file of prompts
   ropeway pull smollm2                  fetch the default chat model (98 MB)
   ropeway show smollm2                  what it is made of
@@ -53,9 +55,10 @@ Environment:
   HF_HOME, HF_ENDPOINT, HF_TOKEN   as for all Hugging Face tools";
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
     let mut output = Output::stdout();
-    let done = arguments.command.run(&mut output).and_then(|()| Ok(output.flush()?));
+    let done = settings::parse::<Arguments>()
+        .and_then(|(arguments, resolved)| arguments.command.run(&mut output, &resolved))
+        .and_then(|()| Ok(output.flush()?));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -73,6 +73,8 @@ fn every_help_fits_80_columns_and_shows_how_to_use_it() {
         &["rm", "--help"],
         &["show", "--help"],
         &["tokenize", "--help"],
+        &["serve", "--help"],
+        &["config", "--help"],
     ] {
         let help = sandbox.run(command).ok();
         assert!(help.contains("Example"), "{command:?}");

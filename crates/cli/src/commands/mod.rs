@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod config;
 mod list;
 mod pull;
 mod rm;
@@ -15,6 +16,7 @@ use clap::Subcommand;
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::settings::Resolved;
 
 /// What `ropeway` can do.
 #[derive(Debug, Subcommand)]
@@ -23,7 +25,8 @@ pub enum Command {
     List(list::List),
     Rm(rm::Rm),
     Run(run::Run),
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
+    Config(Box<config::Config>),
     Batch(batch::Batch),
     Show(show::Show),
     Tokenize(tokenize::Tokenize),
@@ -33,13 +36,14 @@ pub enum Command {
 
 impl Command {
     /// Does it.
-    pub fn run(self, output: &mut Output) -> Result<(), Failure> {
+    pub fn run(self, output: &mut Output, resolved: &Resolved) -> Result<(), Failure> {
         match self {
             Command::Pull(command) => command.run(output),
             Command::List(command) => command.run(output),
             Command::Rm(command) => command.run(output),
             Command::Run(command) => command.run(output),
             Command::Serve(command) => command.run(),
+            Command::Config(command) => command.run(output, resolved),
             Command::Batch(command) => command.run(),
             Command::Show(command) => command.run(output),
             Command::Tokenize(command) => command.run(output),

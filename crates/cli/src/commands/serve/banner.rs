@@ -1,14 +1,11 @@
 //! What a person sees when the server is ready: where it is, and what to try.
 
-use std::net::SocketAddr;
-
 use ropeway_server::App;
 
 /// The whole text.
-pub fn ready(app: &App, addresses: &[SocketAddr]) -> String {
+pub fn ready(app: &App, urls: &[String]) -> String {
     let names: Vec<_> = app.models.all().iter().map(|model| model.name.clone()).collect();
     let first = names.first().map_or("", String::as_str);
-    let urls: Vec<_> = addresses.iter().map(|address| format!("http://{address}")).collect();
     let url = urls.first().map_or("", String::as_str);
     format!(
         "\

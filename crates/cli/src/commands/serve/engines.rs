@@ -7,11 +7,11 @@ use std::time::Duration;
 use ropeway_server::{App, Model};
 use ropeway_text::Tokenizer;
 
+use super::logs;
 use crate::engine_args::{EngineArgs, For, Started};
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::model_args::ModelArgs;
-use crate::output::tell;
 
 /// Time before a fallen engine is started again: a model that falls at every request must not keep the machine busy
 /// with loading.
@@ -23,7 +23,7 @@ const GLANCE: Duration = Duration::from_secs(1);
 /// Loads a model, starts its engine and serves it.
 pub fn start(app: &Arc<App>, engine: &EngineArgs, options: &ModelArgs, name: &str) -> Result<(), Failure> {
     let started = engine.start(options, name, For::Many)?;
-    tell(&started.summary());
+    tracing::info!(target: "engine", "{}", started.summary());
     let (model, thread) = served(started)?;
     let model = Arc::new(model);
     app.models.add(Arc::clone(&model));
@@ -31,7 +31,7 @@ pub fn start(app: &Arc<App>, engine: &EngineArgs, options: &ModelArgs, name: &st
     Ok(())
 }
 
-/// Prints every engine's latest step, once a second and only if there is a new one.
+/// Logs every engine's latest step, once a second and only if there is a new one.
 pub fn log_batches(app: &Arc<App>) {
     for model in app.models.all() {
         std::thread::spawn(move || {
@@ -40,7 +40,7 @@ pub fn log_batches(app: &Arc<App>) {
                 std::thread::sleep(GLANCE);
                 if let Some(record) = model.engine().board().records_after(seen).last() {
                     seen = record.step;
-                    tell(&record.to_string());
+                    logs::batch(&model.name, record);
                 }
             }
         });
@@ -59,7 +59,7 @@ fn served(started: Started) -> Result<(Model, JoinHandle<()>), Failure> {
 fn watch(model: Arc<Model>, mut thread: JoinHandle<()>, engine: EngineArgs, options: ModelArgs) {
     std::thread::spawn(move || {
         while thread.join().is_err() {
-            tell(&format!("the engine of {} fell; starting it again", model.name));
+            tracing::error!(target: "engine", model = model.name, "the engine fell; starting it again");
             std::thread::sleep(BREATH);
             match engine.start(&options, &model.name, For::Many) {
                 Ok(started) => {
@@ -67,7 +67,7 @@ fn watch(model: Arc<Model>, mut thread: JoinHandle<()>, engine: EngineArgs, opti
                     thread = started.thread;
                 }
                 Err(failure) => {
-                    tell(&format!("the engine of {} could not be started again: {failure}", model.name));
+                    tracing::error!(target: "engine", model = model.name, %failure, "the engine could not be started again");
                     return;
                 }
             }

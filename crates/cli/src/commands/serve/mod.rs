@@ -1,21 +1,30 @@
 //! `ropeway serve`: models on the network.
 //!
-//! Layout: [`banner`] is what a person sees at the start, [`engines`] loads models and starts them again if they fall.
+//! Layout: [`access`], [`limits`] and [`logs`] are groups of its flags, [`banner`] is what a person sees at the start,
+//! [`engines`] loads models and starts them again if they fall.
 
+mod access;
 mod banner;
 mod engines;
+mod limits;
+mod logs;
 
-use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use ropeway_server::guard::Guard;
+use ropeway_server::observe::otlp::Exporter;
 use ropeway_server::ops::health::Phase;
 use ropeway_server::serve::Listening;
 use ropeway_server::{Alias, App, Models};
 
+use self::access::AccessArgs;
+use self::limits::LimitArgs;
+use self::logs::LogArgs;
 use crate::descriptors::raise_limit;
 use crate::engine_args::EngineArgs;
 use crate::failure::Failure;
@@ -27,7 +36,10 @@ Examples:
   ropeway serve                                    the default model on port 8000
   ropeway serve --model ./model.gguf --listen 127.0.0.1:11434
   ropeway serve --alias 'claude-*=smollm2:135m'    what Claude clients call it
-Any OpenAI, Anthropic or Ollama client works: give it this server's address.";
+  ropeway serve --listen 0.0.0.0:8000 --api-keys-file keys.txt
+Any OpenAI, Anthropic or Ollama client works: give it this server's address.
+Every option is a setting too: --drain-timeout is ROPEWAY_DRAIN_TIMEOUT in the
+environment and drain-timeout in ropeway.toml; see `ropeway config`.";
 
 /// Serve models to OpenAI, Anthropic and Ollama clients
 #[derive(Debug, Args)]
@@ -43,16 +55,23 @@ pub struct Serve {
     /// several times
     #[arg(long = "alias", value_name = "NAME=MODEL")]
     aliases: Vec<Alias>,
+    /// Take every model name that clients send for the first model
+    #[arg(long)]
+    any_model: bool,
+    /// File of settings (default: ropeway.toml here, or in ~/.config/ropeway)
+    #[arg(long, value_name = "FILE")]
+    #[allow(dead_code, reason = "it is read before the rest of the command line: see `settings`")]
+    config: Option<PathBuf>,
     /// Seconds that running requests get to finish when the server is told to
     /// end
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u64,
-    /// Print a line about the batch every second while something runs
-    #[arg(long)]
-    log_batches: bool,
-    /// Listen on addresses that others can reach
-    #[arg(long)]
-    insecure: bool,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    logs: LogArgs,
     #[command(flatten)]
     options: ModelArgs,
     #[command(flatten)]
@@ -61,29 +80,24 @@ pub struct Serve {
 
 impl Serve {
     pub fn run(self) -> Result<(), Failure> {
-        self.check_addresses()?;
+        self.check()?;
+        self.logs.start();
         raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(self.serve())
     }
 
-    fn check_addresses(&self) -> Result<(), Failure> {
-        let public = self.listen.iter().find(|address| !address.ip().is_loopback());
-        match public {
-            Some(address) if !self.insecure => Err(Failure::new(
-                io::Error::other(format!(
-                    "{address} can be reached by others, and nobody is asked for a key"
-                )),
-                "listen on 127.0.0.1, or say --insecure if the network is yours",
-            )),
-            _ => Ok(()),
-        }
+    /// Whether it could be served with these settings: keys and certificates are there and fit.
+    pub fn check(&self) -> Result<(), Failure> {
+        self.access.keys(&self.listen)?;
+        self.access.tls()?;
+        Ok(())
     }
 
     async fn serve(self) -> Result<(), Failure> {
-        let listening = Listening::bind(&self.listen).await?;
+        let listening = Listening::bind(&self.listen).await?.with_tls(self.access.tls()?);
         let addresses = listening.addresses()?;
-        let app = Arc::new(App::new(Models::new(self.aliases.clone())));
+        let app = Arc::new(self.app(&addresses)?);
         let drain = Duration::from_secs(self.drain_timeout);
         let (failed, failure) = tokio::sync::oneshot::channel();
         self.load(Arc::clone(&app), addresses, failed);
@@ -99,6 +113,21 @@ impl Serve {
         was_told.await.map_or(Ok(()), Err)
     }
 
+    fn app(&self, addresses: &[SocketAddr]) -> Result<App, Failure> {
+        let models = Models::new(self.aliases.clone());
+        Ok(App {
+            limits: self.limits.limits(),
+            guard: Guard {
+                hosts: self.access.hosts(addresses),
+                keys: self.access.keys(&self.listen)?,
+                allowance: self.limits.allowance(),
+                ..Guard::default()
+            },
+            exporter: self.logs.otlp_endpoint.clone().map(Exporter::start),
+            ..App::new(if self.any_model { models.taking_any_name() } else { models })
+        })
+    }
+
     /// Loads the models beside the server, so that it answers questions about its health from the start.
     fn load(self, app: Arc<App>, addresses: Vec<SocketAddr>, failed: tokio::sync::oneshot::Sender<Failure>) {
         std::thread::spawn(move || {
@@ -108,11 +137,16 @@ impl Serve {
                     return;
                 }
             }
-            if self.log_batches {
+            if self.logs.log_batches {
                 engines::log_batches(&app);
             }
             app.life.enter(Phase::Ready);
-            tell(&banner::ready(&app, &addresses));
+            let urls = self.access.urls(&addresses);
+            if self.logs.is_for_people() {
+                tell(&banner::ready(&app, &urls));
+            } else {
+                tracing::info!(target: "serve", urls = urls.join(" "), "ready");
+            }
         });
     }
 }
@@ -127,7 +161,7 @@ async fn signal() {
                 _ = terminate.recv() => {}
                 _ = tokio::signal::ctrl_c() => {}
             }
-            tell("finishing what runs; Ctrl-C again to quit at once");
+            tracing::info!(target: "serve", "finishing what runs; Ctrl-C again to quit at once");
             return;
         }
     }

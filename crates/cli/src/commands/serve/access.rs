@@ -1,0 +1,105 @@
+//! Who may ask: keys, names, pages and certificates.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use clap::Args;
+use ropeway_server::guard::host::Hosts;
+use ropeway_server::guard::keys::KeyRing;
+use ropeway_server::tls::Tls;
+
+use crate::failure::Failure;
+
+/// Keys without a file, for containers.
+const KEYS: &str = "ROPEWAY_API_KEYS";
+
+/// Who may ask.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Access options")]
+pub struct AccessArgs {
+    /// File of keys, one a line: KEY [name=NAME] [max-priority=CLASS]
+    /// [concurrency=N] [tokens-per-minute=N]; or put them into ROPEWAY_API_KEYS
+    #[arg(long, value_name = "FILE")]
+    api_keys_file: Option<PathBuf>,
+    /// Listen on addresses that others can reach without asking for keys
+    #[arg(long)]
+    insecure: bool,
+    /// Another name this server answers to; may be given several times
+    #[arg(long = "allowed-host", value_name = "NAME")]
+    allowed_hosts: Vec<String>,
+    /// Web origin whose pages may ask, as in https://app.example, or *; may be
+    /// given several times
+    #[arg(long = "cors-origin", value_name = "ORIGIN")]
+    cors_origins: Vec<String>,
+    /// Certificate for TLS, in PEM form, with its issuers' after it
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key, in PEM form
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+}
+
+impl AccessArgs {
+    /// All keys. None are needed where only this machine can ask.
+    pub fn keys(&self, listen: &[SocketAddr]) -> Result<KeyRing, Failure> {
+        let mut keys = KeyRing::default();
+        if let Some(path) = &self.api_keys_file {
+            let unreadable = |error| {
+                Failure::new(format!("{} can't be read: {error}", path.display()), "check --api-keys-file")
+            };
+            keys = parse(&fs::read_to_string(path).map_err(unreadable)?, &path.display().to_string())?;
+            if keys.is_empty() {
+                let what = format!("there is no key in {}", path.display());
+                return Err(Failure::new(what, "write one a line, or leave --api-keys-file out"));
+            }
+        }
+        if let Ok(given) = env::var(KEYS) {
+            keys = keys.and(parse(&given, KEYS)?);
+        }
+        let public = listen.iter().find(|address| !address.ip().is_loopback());
+        match public {
+            Some(address) if keys.is_empty() && !self.insecure => Err(Failure::new(
+                format!("{address} can be reached by others, and nobody is asked for a key"),
+                "give keys with --api-keys-file FILE, listen on 127.0.0.1, or say --insecure if the network is yours",
+            )),
+            _ => Ok(keys),
+        }
+    }
+
+    /// Names and pages that are let in.
+    pub fn hosts(&self, listening: &[SocketAddr]) -> Hosts {
+        Hosts::new(listening, self.allowed_hosts.clone(), self.cors_origins.clone())
+    }
+
+    /// Where clients find a server on these addresses.
+    pub fn urls(&self, addresses: &[SocketAddr]) -> Vec<String> {
+        let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
+        addresses.iter().map(|address| format!("{scheme}://{address}")).collect()
+    }
+
+    /// The certificate, if there is one.
+    pub fn tls(&self) -> Result<Option<Tls>, Failure> {
+        match (&self.tls_cert, &self.tls_key) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(key)) => load(certificate, key).map(Some),
+            _ => Err(Failure::new(
+                "TLS needs both a certificate and its key",
+                "give --tls-cert FILE and --tls-key FILE",
+            )),
+        }
+    }
+}
+
+fn load(certificate: &Path, key: &Path) -> Result<Tls, Failure> {
+    Tls::load(certificate, key).map_err(|error| {
+        Failure::new(error, "give PEM files: --tls-cert with the chain, --tls-key with its key")
+    })
+}
+
+fn parse(text: &str, place: &str) -> Result<KeyRing, Failure> {
+    text.parse().map_err(|error| {
+        let hint = "a line is KEY [name=NAME] [max-priority=CLASS] [concurrency=N] [tokens-per-minute=N]";
+        Failure::new(format!("{place}: {error}"), hint)
+    })
+}
