@@ -27,7 +27,7 @@ pub fn read(serve: &Command, named: Option<&str>) -> Result<Vec<Given>, Failure>
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             Failure::new(format!("{shown}: {error}"), "settings are written as `drain-timeout = 30`")
         })?;
-        return table.into_iter().map(|(key, value)| entry(serve, &shown, key, value)).collect();
+        return table.iter().map(|(key, value)| entry(serve, &shown, key, value)).collect();
     }
     Ok(Vec::new())
 }
@@ -38,7 +38,7 @@ fn usual() -> Vec<PathBuf> {
     std::iter::once(PathBuf::from(NAME)).chain(own.map(|folder| folder.join("ropeway").join(NAME))).collect()
 }
 
-fn entry(serve: &Command, file: &str, key: String, value: Value) -> Result<Given, Failure> {
+fn entry(serve: &Command, file: &str, key: &str, value: &Value) -> Result<Given, Failure> {
     // `drain_timeout` is what some will write.
     let flag = key.replace('_', "-");
     let refuse = |what: &str| {
@@ -51,7 +51,7 @@ fn entry(serve: &Command, file: &str, key: String, value: Value) -> Result<Given
         .any(|arg| arg.get_long() == Some(&flag) && matches!(arg.get_action(), ArgAction::Append));
     let values = match value {
         Value::Array(items) if is_list => items.iter().map(plain).collect::<Option<Vec<_>>>(),
-        one => plain(&one).map(|value| vec![value]),
+        one => plain(one).map(|value| vec![value]),
     };
     match values {
         Some(values) => Ok(Given { flag, values, origin: Origin::File(file.to_owned()) }),

@@ -23,13 +23,13 @@ pub struct Hosts {
 impl Hosts {
     /// Answers to these names beside those of loopback. A server that others can reach has names it does not know, so it
     /// asks only if some are given.
-    pub fn new(listening: &[SocketAddr], names: Vec<String>, origins: Vec<String>) -> Self {
+    pub fn new(listening: &[SocketAddr], names: &[String], origins: &[String]) -> Self {
         let public = listening.iter().any(|address| !address.ip().is_loopback());
         let mut known = vec!["localhost".to_owned(), "127.0.0.1".into(), "[::1]".into()];
         known.extend(listening.iter().map(|address| bracketed(address.ip())));
         let names = (!public || !names.is_empty())
             .then(|| known.into_iter().chain(names.iter().map(|name| name.to_ascii_lowercase())).collect());
-        Self { names, origins }
+        Self { names, origins: origins.to_vec() }
     }
 
     /// Web origins that may ask.
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_server_on_loopback_answers_to_its_own_names_only() {
         let listening = ["127.0.0.2:8000".parse().unwrap()];
-        let hosts = Hosts::new(&listening, vec!["Box.lan".into()], vec![]);
+        let hosts = Hosts::new(&listening, &["Box.lan".into()], &[]);
         for name in
             ["localhost:8000", "LOCALHOST", "127.0.0.1", "127.0.0.2:8000", "[::1]:8000", "[::1]", "box.lan"]
         {
@@ -112,13 +112,13 @@ mod tests {
     #[test]
     fn a_public_server_asks_for_a_name_only_if_it_was_given_one() {
         let listening = ["0.0.0.0:8000".parse().unwrap()];
-        assert!(check(&Hosts::new(&listening, vec![], vec![]), "anything.example", None));
-        assert!(!check(&Hosts::new(&listening, vec!["a.example".into()], vec![]), "b.example", None));
+        assert!(check(&Hosts::new(&listening, &[], &[]), "anything.example", None));
+        assert!(!check(&Hosts::new(&listening, &["a.example".into()], &[]), "b.example", None));
     }
 
     #[test]
     fn pages_of_other_origins_are_turned_down_unless_allowed() {
-        let hosts = Hosts::new(&[], vec![], vec!["https://app.example".into()]);
+        let hosts = Hosts::new(&[], &[], &["https://app.example".into()]);
         assert!(check(&hosts, "localhost:8000", Some("http://localhost:8000")));
         assert!(check(&hosts, "localhost:8000", Some("https://app.example")));
         for origin in ["https://evil.example", "null", "http://localhost:3000"] {

@@ -11,8 +11,8 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderValue};
 use ropeway_engine::Class;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -104,11 +104,11 @@ impl KeyRing {
 
 /// The key a request carries: `Authorization: Bearer KEY`, or `x-api-key: KEY`.
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
-    let bearer = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).and_then(|value| {
+    let bearer = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| {
         let (scheme, key) = value.split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
     });
-    bearer.or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()))
+    bearer.or_else(|| headers.get("x-api-key").map(HeaderValue::as_bytes))
 }
 
 fn entry(line: &str, number: usize) -> Result<([u8; 32], Holder), String> {

@@ -63,7 +63,7 @@ async fn a_key_caps_the_priority_that_may_be_asked_for() {
 
 #[tokio::test]
 async fn other_names_and_other_pages_are_turned_down() {
-    let hosts = Hosts::new(&["127.0.0.1:8000".parse().unwrap()], vec![], vec!["https://app.example".into()]);
+    let hosts = Hosts::new(&["127.0.0.1:8000".parse().unwrap()], &[], &["https://app.example".into()]);
     let Some(app) = app(|app| app.guard.hosts = hosts) else { return };
     let (status, _, body) = outcome(&app, get("/api/tags", &[("host", "evil.example")])).await;
     assert!(status == 403 && body.contains("--allowed-host evil.example"), "{body}");

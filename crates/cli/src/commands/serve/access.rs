@@ -19,7 +19,8 @@ const KEYS: &str = "ROPEWAY_API_KEYS";
 #[command(next_help_heading = "Access options")]
 pub struct AccessArgs {
     /// File of keys, one a line: KEY [name=NAME] [max-priority=CLASS]
-    /// [concurrency=N] [tokens-per-minute=N]; or put them into ROPEWAY_API_KEYS
+    /// [concurrency=N] [tokens-per-minute=N]; or put them into
+    /// `ROPEWAY_API_KEYS`
     #[arg(long, value_name = "FILE")]
     api_keys_file: Option<PathBuf>,
     /// Listen on addresses that others can reach without asking for keys
@@ -28,8 +29,8 @@ pub struct AccessArgs {
     /// Another name this server answers to; may be given several times
     #[arg(long = "allowed-host", value_name = "NAME")]
     allowed_hosts: Vec<String>,
-    /// Web origin whose pages may ask, as in https://app.example, or *; may be
-    /// given several times
+    /// Web origin whose pages may ask, as in
+    /// `https://app.example`, or `*`; may be given several times
     #[arg(long = "cors-origin", value_name = "ORIGIN")]
     cors_origins: Vec<String>,
     /// Certificate for TLS, in PEM form, with its issuers' after it
@@ -69,7 +70,7 @@ impl AccessArgs {
 
     /// Names and pages that are let in.
     pub fn hosts(&self, listening: &[SocketAddr]) -> Hosts {
-        Hosts::new(listening, self.allowed_hosts.clone(), self.cors_origins.clone())
+        Hosts::new(listening, &self.allowed_hosts, &self.cors_origins)
     }
 
     /// Where clients find a server on these addresses.

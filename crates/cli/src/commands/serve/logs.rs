@@ -22,7 +22,7 @@ pub struct LogArgs {
     #[arg(long)]
     pub log_batches: bool,
     /// OpenTelemetry collector that gets a trace of each request over OTLP/HTTP,
-    /// as in http://127.0.0.1:4318
+    /// as in `http://127.0.0.1:4318`
     #[arg(long, value_name = "URL")]
     pub otlp_endpoint: Option<Collector>,
 }
