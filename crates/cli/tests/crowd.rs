@@ -80,9 +80,11 @@ fn two_thousand_streams_and_half_open_sockets_leave_the_others_alone() {
     let server = Server::start(model.to_str().unwrap(), &small);
     everybody_is_served(&server, "before");
     let before = server.resident_mb();
-    let half_open = unfinished(&server, "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n");
-    let half_sent =
-        unfinished(&server, "POST /generate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"prompt\"");
+    let half_open = unfinished(&server, "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n");
+    let half_sent = unfinished(
+        &server,
+        "POST /generate HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{\"prompt\"",
+    );
     let body =
         json!({"prompt": "Once", "max_tokens": 48, "ignore_eos": true, "stream": true, "user": "crowd"});
     let body = body.to_string();

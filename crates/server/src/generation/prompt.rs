@@ -37,7 +37,7 @@ pub fn tokens(model: &Model, text: &str) -> Result<Vec<u32>, ApiError> {
 pub fn too_long(model: &Model) -> ApiError {
     let (bytes, room) = (model.most_bytes(), model.context());
     ApiError::invalid(format!(
-        "the prompt is longer than {bytes} bytes, which never fit into the {room} tokens that prompt and answer have room \
+        "the prompt has more than {bytes} bytes, which never fit into the {room} tokens that prompt and answer have room \
          for; shorten it, or raise --context or --kv-memory"
     ))
     .about("messages")
