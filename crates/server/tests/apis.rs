@@ -117,6 +117,60 @@ async fn several_answers_logprobs_and_stop_strings_are_honoured() {
 }
 
 #[tokio::test]
+async fn a_response_is_the_same_streamed_or_whole_and_says_what_a_chat_says() {
+    let Some(app) = app() else { return };
+    let body = |extra: Value| {
+        let mut body = json!({"input": "Name three colours.", "temperature": 0, "max_output_tokens": 12});
+        body.as_object_mut().expect("an object").extend(extra.as_object().expect("an object").clone());
+        body
+    };
+    let whole = ask(&app, "/v1/responses", &body(json!({}))).await;
+    let chat = ask(&app, "/v1/chat/completions", &hello(json!({}))).await;
+    let text = &whole["output"][0]["content"][0]["text"];
+    assert_eq!(*text, chat["choices"][0]["message"]["content"]);
+    assert_eq!((&whole["status"], &whole["usage"]["output_tokens"]), (&json!("incomplete"), &json!(12)));
+
+    let (_, stream) = send(&app, "/v1/responses", &body(json!({"stream": true}))).await;
+    let events = events(&stream);
+    let numbers: Vec<_> =
+        events.iter().map(|event| event["sequence_number"].as_u64().expect("one")).collect();
+    assert!(numbers.iter().enumerate().all(|(i, number)| *number == i as u64));
+    let deltas = events.iter().filter(|event| event["type"] == "response.output_text.delta");
+    let streamed: String = deltas.map(|event| event["delta"].as_str().expect("text")).collect();
+    assert_eq!(*text, streamed);
+    let last = events.last().expect("events");
+    assert_eq!(last["type"], "response.incomplete");
+    assert_eq!(last["response"]["output"][0]["content"], whole["output"][0]["content"]);
+
+    for (field, value) in [
+        ("previous_response_id", json!("resp_1")),
+        ("tools", json!([{"type": "web_search"}])),
+        ("top_logprobs", json!(2)),
+    ] {
+        let (status, text) = send(&app, "/v1/responses", &body(json!({field: value}))).await;
+        assert!(status == StatusCode::BAD_REQUEST && text.contains(field), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_go_there_and_back() {
+    let Some(app) = app() else { return };
+    let text = "Once upon a time, <|im_start|> in Zürich";
+    let tokens = ask(&app, "/tokenize", &json!({"prompt": text, "add_special_tokens": false})).await;
+    assert_eq!(tokens["count"], tokens["tokens"].as_array().expect("ids").len());
+    let back = ask(&app, "/detokenize", &json!({"tokens": tokens["tokens"]})).await;
+    assert_eq!(back["prompt"], text);
+    let chat = ask(&app, "/tokenize", &hello(json!({}))).await;
+    let answer = ask(&app, "/v1/chat/completions", &hello(json!({}))).await;
+    assert_eq!(chat["count"], answer["usage"]["prompt_tokens"]);
+    for (path, body) in
+        [("/detokenize", json!({"tokens": [99_999_999]})), ("/tokenize", json!({"model": "smollm2"}))]
+    {
+        assert_eq!(send(&app, path, &body).await.0, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test]
 async fn completions_take_every_form_of_prompt_and_score_an_echoed_one() {
     let Some(app) = app() else { return };
     let ask_for = |prompt: Value| json!({"prompt": prompt, "max_tokens": 4, "temperature": 0});

@@ -1,4 +1,4 @@
-//! The OpenAI API: chat completions, completions, models.
+//! The OpenAI API: chat completions, completions, responses, tokens, models.
 //!
 //! Unknown fields are ignored; a known one that can't be honoured is an error, never silence.
 
@@ -8,8 +8,10 @@ mod error;
 mod logprobs;
 mod messages;
 mod models;
+mod responses;
 mod sampling;
 pub mod sse;
+mod tokenize;
 mod usage;
 
 pub use error::OpenAiError;
@@ -23,4 +25,7 @@ pub fn routes() -> Routes {
         .get("/v1/models/{*id}", models::one)
         .post("/v1/chat/completions", chat::create)
         .post("/v1/completions", completions::create)
+        .post("/v1/responses", responses::create)
+        .post("/tokenize", tokenize::tokenize)
+        .post("/detokenize", tokenize::detokenize)
 }

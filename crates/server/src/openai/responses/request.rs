@@ -1,0 +1,173 @@
+//! What clients send, and what of it a response repeats.
+
+use ropeway_executor::{SamplingParams, Seed};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::input;
+use crate::ask::Wire;
+use crate::error::ApiError;
+use crate::generation::Job;
+use crate::generation::chat::{Conversation, ToolChoice};
+use crate::generation::sampling::any_seed;
+
+/// What clients send.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ResponsesRequest {
+    model: Option<String>,
+    input: Value,
+    instructions: Option<String>,
+    max_output_tokens: Option<usize>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    seed: Option<i64>,
+    top_logprobs: Option<u32>,
+    #[serde(default)]
+    include: Option<Vec<String>>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
+    text: Option<Value>,
+    stream: Option<bool>,
+    background: Option<bool>,
+    previous_response_id: Option<Value>,
+    conversation: Option<Value>,
+    prompt: Option<Value>,
+    user: Option<String>,
+    safety_identifier: Option<String>,
+    prompt_cache_key: Option<String>,
+    priority: Option<String>,
+    metadata: Option<Value>,
+}
+
+impl Wire for ResponsesRequest {
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    fn user(&self) -> Option<&str> {
+        let names = [&self.prompt_cache_key, &self.safety_identifier, &self.user];
+        names.into_iter().find_map(Option::as_deref)
+    }
+
+    fn priority(&self) -> Option<&str> {
+        self.priority.as_deref()
+    }
+}
+
+impl ResponsesRequest {
+    /// Whether the answer is to be streamed.
+    pub fn streams(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    /// Whether the text's log-probabilities are wanted.
+    pub fn wants_logprobs(&self) -> bool {
+        self.include.iter().flatten().any(|what| what == "message.output_text.logprobs")
+    }
+
+    /// The conversation it is about.
+    pub fn conversation(&self) -> Result<Conversation, ApiError> {
+        self.check()?;
+        let messages = input::messages(self.instructions.as_deref(), &self.input)?;
+        let tools = self.tools.iter().flatten().map(tool).collect::<Result<_, _>>()?;
+        let choice = tool_choice(self.tool_choice.as_ref())?;
+        Ok(Conversation { messages, tools, choice, reasoning: true, ..Conversation::default() })
+    }
+
+    /// Turns down what can't be honoured.
+    fn check(&self) -> Result<(), ApiError> {
+        let given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
+        for (name, value) in
+            [("previous_response_id", &self.previous_response_id), ("conversation", &self.conversation)]
+        {
+            if given(value) {
+                let what = "responses are not kept here; send the whole conversation as input";
+                return Err(ApiError::invalid(what).about(name));
+            }
+        }
+        if given(&self.prompt) {
+            let what = "there are no stored prompts here; send instructions and input";
+            return Err(ApiError::invalid(what).about("prompt"));
+        }
+        if self.background == Some(true) {
+            let what = "answers are not kept for later; leave background out, or stream";
+            return Err(ApiError::invalid(what).about("background"));
+        }
+        let format = self.text.as_ref().map_or(&Value::Null, |text| &text["format"]);
+        if !matches!(format["type"].as_str(), None | Some("text")) {
+            let what = "answers can't be forced into a format yet; use {\"type\": \"text\"}";
+            return Err(ApiError::invalid(what).about("text.format"));
+        }
+        Ok(())
+    }
+
+    /// Fills the job with what was asked for.
+    pub fn apply(&self, job: &mut Job) -> Result<(), ApiError> {
+        let plain = SamplingParams::default();
+        let logprobs = self.wants_logprobs().then(|| self.top_logprobs.unwrap_or(0));
+        if logprobs.is_none() && self.top_logprobs.is_some_and(|top| top > 0) {
+            let what = "top_logprobs needs \"message.output_text.logprobs\" in include";
+            return Err(ApiError::invalid(what).about("top_logprobs"));
+        }
+        job.params = SamplingParams {
+            temperature: self.temperature.unwrap_or(plain.temperature),
+            top_p: self.top_p.unwrap_or(plain.top_p),
+            seed: self.seed.map_or_else(any_seed, |seed| Seed(seed as u64)),
+            logprobs,
+            ..plain
+        };
+        job.max_tokens = self.max_output_tokens;
+        Ok(())
+    }
+
+    /// What every response repeats of its request.
+    pub fn echo(&self) -> Value {
+        json!({
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "metadata": self.metadata.clone().unwrap_or_else(|| json!({})),
+            "parallel_tool_calls": true,
+            "previous_response_id": null,
+            "reasoning": { "effort": null, "summary": null },
+            "store": false,
+            "temperature": self.temperature.unwrap_or(1.0),
+            "text": { "format": { "type": "text" } },
+            "tool_choice": self.tool_choice.clone().unwrap_or_else(|| json!("auto")),
+            "tools": self.tools.clone().unwrap_or_default(),
+            "top_logprobs": self.top_logprobs.unwrap_or(0),
+            "top_p": self.top_p.unwrap_or(1.0),
+            "truncation": "disabled",
+            "user": self.user,
+        })
+    }
+}
+
+/// A tool as templates know it. Only functions: what OpenAI's own servers would run can't be run here.
+fn tool(given: &Value) -> Result<Value, ApiError> {
+    let mut function = given.clone();
+    match function.as_object_mut() {
+        Some(fields) if given["type"] == "function" && given["name"].is_string() => {
+            fields.shift_remove("type");
+            Ok(json!({ "type": "function", "function": function }))
+        }
+        _ => {
+            let what = format!("a tool is a function with a name here, not {}", given["type"]);
+            Err(ApiError::invalid(what).about("tools"))
+        }
+    }
+}
+
+fn tool_choice(choice: Option<&Value>) -> Result<ToolChoice, ApiError> {
+    match choice {
+        None | Some(Value::Null) => Ok(ToolChoice::Auto),
+        Some(Value::String(word)) if word == "auto" => Ok(ToolChoice::Auto),
+        Some(Value::String(word)) if word == "none" => Ok(ToolChoice::None),
+        Some(Value::String(word)) if word == "required" => Ok(ToolChoice::Required),
+        Some(named) => {
+            let name = named["name"].as_str().filter(|_| named["type"] == "function");
+            let what = "tool_choice is none, auto, required or a function with a name";
+            let name = name.ok_or_else(|| ApiError::invalid(what).about("tool_choice"))?;
+            Ok(ToolChoice::Named(name.into()))
+        }
+    }
+}

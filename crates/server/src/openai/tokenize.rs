@@ -1,0 +1,91 @@
+//! `POST /tokenize` and `POST /detokenize`, as vLLM has them: a text or a conversation to ids, and back.
+
+use axum::Json;
+use ropeway_text::{Around, InText, Special, SpecialTokens};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{OpenAiError, messages};
+use crate::ask::{Ask, Wire};
+use crate::error::ApiError;
+use crate::generation::chat::Conversation;
+use crate::generation::{token_prompt, too_long};
+use crate::offload::offload;
+
+/// What clients send to have tokens: a prompt or messages.
+#[derive(Debug, Deserialize)]
+pub struct TokenizeRequest {
+    model: Option<String>,
+    prompt: Option<String>,
+    /// llama.cpp's name for `prompt`.
+    content: Option<String>,
+    messages: Option<Vec<Value>>,
+    tools: Option<Vec<Value>>,
+    /// Whether the tokens that stand around every text are added.
+    add_special_tokens: Option<bool>,
+    return_token_strs: Option<bool>,
+}
+
+impl Wire for TokenizeRequest {
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+pub async fn tokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
+    let (request, model): (TokenizeRequest, _) = ask.read().await?;
+    let tokens = match (request.messages, request.prompt.or(request.content)) {
+        (Some(given), _) => {
+            let (messages, tools) = (messages::messages(given)?, request.tools.unwrap_or_default());
+            Conversation { messages, tools, ..Conversation::default() }.prompt(&model).await?
+        }
+        (None, Some(text)) => {
+            let around = if request.add_special_tokens.unwrap_or(true) { Around::Add } else { Around::Omit };
+            let model = model.clone();
+            offload(text.len(), move || {
+                if text.len() > model.most_bytes() {
+                    return Err(too_long(&model));
+                }
+                Ok(model.tokenizer.encode(&text, Special { in_text: InText::Parse, around })?)
+            })
+            .await?
+        }
+        (None, None) => {
+            return Err(ApiError::invalid("send the text as \"prompt\", or a conversation as \"messages\"")
+                .about("prompt")
+                .into());
+        }
+    };
+    let mut answer = json!({ "count": tokens.len(), "max_model_len": model.context(), "tokens": tokens });
+    if request.return_token_strs == Some(true) {
+        let text = |id: &u32| model.tokenizer.decode(&[*id], SpecialTokens::Keep);
+        answer["token_strs"] = tokens.iter().map(text).collect();
+    }
+    Ok(Json(answer))
+}
+
+/// What clients send to have text.
+#[derive(Debug, Deserialize)]
+pub struct DetokenizeRequest {
+    model: Option<String>,
+    tokens: Vec<Value>,
+}
+
+impl Wire for DetokenizeRequest {
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+pub async fn detokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
+    let (request, model): (DetokenizeRequest, _) = ask.read().await?;
+    let tokens = token_prompt(&request.tokens).map_err(|error| error.about("tokens"))?;
+    if let Some(unknown) = tokens.iter().find(|&&id| id as usize >= model.tokenizer.vocab_size()) {
+        let most = model.tokenizer.vocab_size() - 1;
+        let error = ApiError::invalid(format!("{unknown} is no token of this model; they go up to {most}"));
+        return Err(error.about("tokens").into());
+    }
+    let text =
+        offload(tokens.len(), move || Ok(model.tokenizer.decode(&tokens, SpecialTokens::Keep))).await?;
+    Ok(Json(json!({ "prompt": text })))
+}
