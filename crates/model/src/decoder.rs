@@ -9,7 +9,7 @@ use ropeway_kernels::activations::{Activations, Needs, Width};
 use ropeway_kernels::attention::{Attention, AttentionParams, Span, attend};
 use ropeway_kernels::matmul::{Epilogue, Output, Product, matmul};
 use ropeway_kernels::packed::Matrix;
-use ropeway_kernels::prepare::{NormBy, Prepare, Rows, prepare};
+use ropeway_kernels::prepare::{Before, NormBy, Prepare, Rows, prepare};
 use ropeway_kernels::route::{HeadNorms, KvSlot, Pairing, Rotation, Route, route};
 use ropeway_weights::Tensor;
 
@@ -203,7 +203,7 @@ impl Decoder {
             stride: spec.q_width(),
             cols: spec.q_width(),
             rows: Rows::First(rows),
-            norm: None,
+            before: Before::Nothing,
             width: layer.output.width,
         };
         prepare(compute, &what, &mut work.attended_ready);
@@ -252,7 +252,7 @@ impl Decoder {
             stride: self.spec.hidden,
             cols: self.spec.hidden,
             rows: Rows::First(rows),
-            norm: Some(NormBy { weight, norm: self.spec.norm }),
+            before: Before::RmsNorm(NormBy { weight, norm: self.spec.norm }),
             width,
         };
         prepare(compute, &what, &mut work.normed);
@@ -281,7 +281,7 @@ impl Decoder {
             stride: self.spec.hidden,
             cols: self.spec.hidden,
             rows: Rows::Picked(step.logit_rows),
-            norm: Some(NormBy { weight: &self.final_norm, norm: self.spec.norm }),
+            before: Before::RmsNorm(NormBy { weight: &self.final_norm, norm: self.spec.norm }),
             width: self.head.width,
         };
         prepare(compute, &what, &mut work.normed);
@@ -322,7 +322,7 @@ impl GatedMlp {
             stride,
             cols: self.intermediate,
             rows: Rows::First(gate_up.rows),
-            norm: None,
+            before: Before::Nothing,
             width: self.down.width,
         };
         prepare(compute, &what, ready);
