@@ -91,7 +91,7 @@ pub fn attend(compute: &mut Compute, whole: &Whole<'_>, out: &mut [f32]) {
     }
     let isa = compute.isa();
     let product = product_fn(isa);
-    let items: usize = whole.texts.iter().map(|text| blocks(text)).sum::<usize>() * params.heads;
+    let items: usize = whole.texts.iter().map(blocks).sum::<usize>() * params.heads;
     let out = SharedMut::of(out);
     compute.for_each(items, GRAIN, &|items, scratch| {
         for index in items {

@@ -103,8 +103,14 @@ impl Operands {
         let needs = matrix.needs().and(Needs { wide: width.has_lows(), ..Needs::default() });
         let mut input = Activations::with_capacity(rows, cols, needs);
         let source: Vec<f32> = (0..rows * cols).map(|i| (i as f32).sin()).collect();
-        let what =
-            Prepare { source: &source, stride: cols, cols, rows: Rows::First(rows), before: Before::Nothing, width };
+        let what = Prepare {
+            source: &source,
+            stride: cols,
+            cols,
+            rows: Rows::First(rows),
+            before: Before::Nothing,
+            width,
+        };
         prepare(compute, &what, &mut input);
         Self { rows, input, out: vec![0.0; rows * matrix.rows()] }
     }
