@@ -8,7 +8,8 @@
 //! quiet: nobody came while the last batch ran,
 //!        or arrivals are too far apart to fill up    leaves now
 //! under load                                         leaves once as many wait as lately were there at a time,
-//!                                                    or nobody came for a few gaps, or the window is over
+//!                                                    or nobody came for a few gaps (and a quarter of the last
+//!                                                    batch's time), or the window is over
 //! ```
 //! The window counts from the moment a job could have left, so it bounds what batching adds to anyone's latency.
 
@@ -98,6 +99,9 @@ pub struct Collector<J> {
     last_arrival: Duration,
     /// Typical time between arrivals.
     gap: Option<Duration>,
+    /// When the last batch left, and how long it took.
+    left_at: Duration,
+    took: Duration,
     /// How many were here at a time lately: in the last batch, and waiting when it ended.
     crowd: usize,
     /// How many came while the last batch ran.
@@ -125,6 +129,8 @@ impl<J> Collector<J> {
             free_since: Duration::ZERO,
             last_arrival: Duration::ZERO,
             gap: None,
+            left_at: Duration::ZERO,
+            took: Duration::ZERO,
             crowd: 0,
             came_meanwhile: 0,
         }
@@ -173,9 +179,15 @@ impl<J> Collector<J> {
             return Decision::Leave;
         }
         let since = first.max(self.free_since);
-        let quiet = self.last_arrival.max(self.free_since) + self.gap.unwrap_or_default() * QUIET_GAPS;
-        let until = (since + self.settings.window).min(quiet);
+        let until =
+            (since + self.settings.window).min(self.last_arrival.max(self.free_since) + self.patience());
         if now >= until { Decision::Leave } else { Decision::WaitUntil(until) }
+    }
+
+    /// How long nobody may come before no more are expected: a few gaps, and at least a share of what a batch costs, since
+    /// who was just answered needs a moment to ask again.
+    fn patience(&self) -> Duration {
+        (self.gap.unwrap_or_default() * QUIET_GAPS).max(self.took / 4)
     }
 
     fn is_full(&self) -> bool {
@@ -206,6 +218,7 @@ impl<J> Collector<J> {
             }
         }
         let held = self.held(now);
+        self.left_at = now;
         let jobs = self.split(&order, &chosen);
         self.tokens -= tokens;
         self.crowd = count + self.waiting.len();
@@ -234,6 +247,7 @@ impl<J> Collector<J> {
     /// The worker is free again.
     pub fn finished(&mut self, now: Duration) {
         self.free_since = now;
+        self.took = now.saturating_sub(self.left_at);
         self.crowd = self.crowd.max(self.waiting.len());
     }
 

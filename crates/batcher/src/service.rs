@@ -101,6 +101,11 @@ impl<J, O> Shared<J, O> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn stop(&self) {
+        self.lock().stopped = true;
+        self.came.notify_one();
+    }
+
     fn now(&self) -> Duration {
         self.start.elapsed()
     }
@@ -147,6 +152,11 @@ impl<J: Send + 'static, O: Send + 'static> Batcher<J, O> {
         Ok(Answer(receiver))
     }
 
+    /// Stops the service once what is being computed is finished; what waits fails.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
     /// Everything so far.
     pub fn totals(&self) -> Totals {
         let state = self.shared.lock();
@@ -161,8 +171,7 @@ impl<J: Send + 'static, O: Send + 'static> Batcher<J, O> {
 
 impl<J, O> Drop for Batcher<J, O> {
     fn drop(&mut self) {
-        self.shared.lock().stopped = true;
-        self.shared.came.notify_one();
+        self.shared.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -2,11 +2,12 @@
 //!
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
-//! [`model_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
+//! [`model_args`] and [`embedder_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
 //! are chosen, [`memory`] sizes of memory, [`interrupt`] Ctrl-C.
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod commands;
+mod embedder_args;
 mod engine_args;
 mod facts;
 mod failure;
@@ -40,6 +41,7 @@ Examples:
   ropeway run smollm2 \"Why?\"           ask once
   ropeway serve                         answer OpenAI, Anthropic and Ollama clients
   ropeway batch in.jsonl -o out.jsonl   answer a file of prompts
+  ropeway embed notes.txt -o notes.npy  turn lines into vectors
   ropeway pull smollm2                  fetch the default chat model (98 MB)
   ropeway show smollm2                  what it is made of
   ropeway tokenize \"Hello there\"        how it cuts text into tokens

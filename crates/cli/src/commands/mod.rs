@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod embed;
 mod list;
 mod pull;
 mod rm;
@@ -25,6 +26,7 @@ pub enum Command {
     Run(run::Run),
     Serve(serve::Serve),
     Batch(batch::Batch),
+    Embed(embed::Embed),
     Show(show::Show),
     Tokenize(tokenize::Tokenize),
     Bench(bench::Bench),
@@ -41,6 +43,7 @@ impl Command {
             Command::Run(command) => command.run(output),
             Command::Serve(command) => command.run(),
             Command::Batch(command) => command.run(),
+            Command::Embed(command) => command.run(output),
             Command::Show(command) => command.run(output),
             Command::Tokenize(command) => command.run(output),
             Command::Bench(command) => command.run(output),

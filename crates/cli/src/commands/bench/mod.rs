@@ -1,5 +1,6 @@
 //! `ropeway bench`: how fast this machine is, and how much of it is used.
 
+mod embed;
 mod engine;
 mod kernels;
 mod model;
@@ -14,6 +15,7 @@ Examples:
   ropeway bench model                 prefill and decode of the default model
   ropeway bench model --json > a.json
   ropeway bench engine                many requests at once
+  ropeway bench embed                 texts a second through the embedder
   ropeway bench kernels               every kernel against the machine's limits
   ropeway bench model --isa avx2      as a CPU without AVX-512 would run";
 
@@ -28,6 +30,7 @@ pub struct Bench {
 #[derive(Debug, Subcommand)]
 enum What {
     Model(model::Model),
+    Embed(embed::Embed),
     Engine(engine::Engine),
     Kernels(kernels::Kernels),
 }
@@ -36,6 +39,7 @@ impl Bench {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self.what {
             What::Model(command) => command.run(output),
+            What::Embed(command) => command.run(output),
             What::Engine(command) => command.run(output),
             What::Kernels(command) => command.run(output),
         }
