@@ -199,6 +199,8 @@ fn next_batch<J, O>(shared: &Shared<J, O>) -> Option<(Taken<Ticket<J, O>>, Durat
     let mut state = shared.lock();
     loop {
         if state.stopped {
+            // Their answers hear of it when the tickets are dropped.
+            state.collector.drop_where(|_| true);
             return None;
         }
         let gone = state.collector.drop_where(|ticket| ticket.answer.is_closed());
