@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use ropeway_embed::EmbedError;
 use ropeway_engine::Rejected;
 use ropeway_executor::ExecutorError;
 use ropeway_hub::HubError;
@@ -95,6 +96,12 @@ impl From<WeightsError> for Failure {
 
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Failure {
+        Failure::without_hint(error)
+    }
+}
+
+impl From<EmbedError> for Failure {
+    fn from(error: EmbedError) -> Failure {
         Failure::without_hint(error)
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
-//! [`model_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
+//! [`model_args`] and [`embedder_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
 //! are chosen, [`settings`] where a server's settings come from, [`memory`] sizes of memory, [`interrupt`] Ctrl-C, [`plot`]
 //! SVG, [`descriptors`] open files.
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod commands;
 mod descriptors;
+mod embedder_args;
 mod engine_args;
 mod facts;
 mod failure;
@@ -45,6 +46,7 @@ Examples:
   ropeway serve                         answer OpenAI, Anthropic and Ollama clients
   ropeway config                        with which settings it would
   ropeway batch in.jsonl -o out.jsonl   answer a file of prompts
+  ropeway embed notes.txt -o notes.npy  turn lines into vectors
   ropeway pull smollm2                  fetch the default chat model (98 MB)
   ropeway show smollm2                  what it is made of
   ropeway tokenize \"Hello there\"        how it cuts text into tokens

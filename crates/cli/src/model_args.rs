@@ -64,7 +64,8 @@ enum PrecisionArg {
     F32,
 }
 
-fn parse_isa(name: &str) -> Result<Isa, String> {
+/// An instruction set by its name.
+pub fn parse_isa(name: &str) -> Result<Isa, String> {
     Isa::named(name).map_err(|error| error.to_string())
 }
 
@@ -147,10 +148,10 @@ impl ModelArgs {
 }
 
 /// Layers packed so far, on a terminal; nothing elsewhere.
-struct LoadBar(Option<ProgressBar>);
+pub struct LoadBar(Option<ProgressBar>);
 
 impl LoadBar {
-    fn new() -> LoadBar {
+    pub fn new() -> LoadBar {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("loading     [{bar:30}] {pos}/{len}");
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
@@ -158,7 +159,8 @@ impl LoadBar {
         LoadBar(bar)
     }
 
-    fn show(&self, done: usize, total: usize) {
+    /// Shows how far it is.
+    pub fn show(&self, done: usize, total: usize) {
         let Some(bar) = &self.0 else { return };
         bar.set_length(total as u64);
         bar.set_position(done as u64);

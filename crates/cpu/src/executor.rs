@@ -1,11 +1,13 @@
 //! The [`Executor`] of this crate: checks a batch, runs the forward pass, samples its rows.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ropeway_executor::{Batch, Executor, ExecutorError, Limits, StepOutput};
 use ropeway_kernels::attention::Span;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_kernels::route::KvSlot;
+use ropeway_kernels::turnstile::Turnstile;
 use ropeway_kernels::{Compute, Isa};
 use ropeway_model::load::Progress;
 use ropeway_model::{
@@ -39,6 +41,8 @@ pub struct CpuOptions {
     pub kv_tokens: Option<usize>,
     /// Most tokens and rows of logits in one step.
     pub step: StepLimits,
+    /// Where steps take turns with other models on the same cores; `None` has the cores to itself.
+    pub turnstile: Option<Arc<Turnstile>>,
 }
 
 impl Default for CpuOptions {
@@ -52,6 +56,7 @@ impl Default for CpuOptions {
             rope_scaling: None,
             kv_tokens: None,
             step: StepLimits { tokens: DEFAULT_STEP_TOKENS, rows: 64 },
+            turnstile: None,
         }
     }
 }
@@ -81,6 +86,7 @@ pub struct CpuExecutor {
     work: Workspace,
     samplers: Samplers,
     flat: Flat,
+    turnstile: Option<Arc<Turnstile>>,
 }
 
 /// The batch as the forward pass reads it; refilled every step.
@@ -117,7 +123,8 @@ impl CpuExecutor {
         let kv = KvCache::new(&decoder.spec, options.kv_format(), blocks);
         let work = Workspace::new(&decoder, kv.layout(), options.step, &mut compute);
         let samplers = Samplers::new(&compute);
-        Ok(Self { compute, decoder, kv, work, samplers, flat: Flat::default() })
+        let turnstile = options.turnstile.clone();
+        Ok(Self { compute, decoder, kv, work, samplers, flat: Flat::default(), turnstile })
     }
 
     /// The model.
@@ -198,6 +205,8 @@ impl Executor for CpuExecutor {
     }
 
     fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        let turnstile = self.turnstile.clone();
+        let _turn = turnstile.as_deref().map(Turnstile::enter);
         self.forward(batch)?;
         let logits = self.work.logit_rows(batch.rows.len());
         self.samplers.run(&mut self.compute, batch, logits, output);

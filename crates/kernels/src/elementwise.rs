@@ -4,7 +4,7 @@
 /// Lanes of every reduction: the order of additions is fixed by this number, not by the register width.
 const LANES: usize = 16;
 
-/// Nonlinearity of a gated MLP.
+/// Nonlinearity of an MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// `x * sigmoid(x)`.
@@ -117,6 +117,36 @@ pub fn rms_norm(x: &[f32], weight: &[f32], norm: Norm, out: &mut [f32]) {
     }
 }
 
+/// `x = (x - mean) / deviation * weight + bias`.
+#[inline(always)]
+pub fn layer_norm(x: &mut [f32], by: LayerNorm<'_>) {
+    let len = x.len();
+    let weight = &by.weight[..len];
+    let (mean, inverse) = moments(x, by.eps);
+    match by.bias {
+        Some(bias) => {
+            let bias = &bias[..len];
+            for i in 0..len {
+                x[i] = (x[i] - mean) * inverse * weight[i] + bias[i];
+            }
+        }
+        None => {
+            for i in 0..len {
+                x[i] = (x[i] - mean) * inverse * weight[i];
+            }
+        }
+    }
+}
+
+/// Mean, and one over the deviation.
+#[inline(always)]
+fn moments(x: &[f32], eps: f32) -> (f32, f32) {
+    let len = x.len() as f32;
+    let mean = lane_sum(|i| x[i], x.len()) / len;
+    let variance = lane_sum(|i| (x[i] - mean) * (x[i] - mean), x.len()) / len;
+    (mean, 1.0 / (variance + eps).sqrt())
+}
+
 /// [`rms_norm`] of a row onto itself.
 #[inline(always)]
 pub fn rms_norm_in_place(x: &mut [f32], weight: &[f32], norm: Norm) {
@@ -146,6 +176,17 @@ pub struct Norm {
     pub offset: f32,
 }
 
+/// A norm that also takes the mean away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerNorm<'a> {
+    /// One per column.
+    pub weight: &'a [f32],
+    /// One per column, if there.
+    pub bias: Option<&'a [f32]>,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +214,53 @@ mod tests {
             assert!((f64::from(Activation::Silu.apply(x)) - silu).abs() < 1e-6);
             assert!((f64::from(Activation::GeluTanh.apply(x)) - gelu).abs() < 2e-6);
             assert!((f64::from(Activation::Gelu.apply(x)) - gelu).abs() < 1e-3);
+        }
+    }
+
+    /// The error function in f64: its Taylor series, which converges everywhere and cancels little below 4.
+    fn erf_in_f64(x: f64) -> f64 {
+        let (mut term, mut sum) = (x, x);
+        for n in 1..200 {
+            let n = f64::from(n);
+            term *= -x * x / n;
+            sum += term / (2.0 * n + 1.0);
+        }
+        sum * std::f64::consts::FRAC_2_SQRT_PI
+    }
+
+    #[test]
+    fn exact_gelu_is_exact_to_single_precision() {
+        for i in -4000..4000 {
+            let x = i as f32 * 1e-3;
+            let wide = f64::from(x);
+            let want = 0.5 * wide * (1.0 + erf_in_f64(wide * std::f64::consts::FRAC_1_SQRT_2));
+            let got = f64::from(Activation::Gelu.apply(x));
+            assert!((got - want).abs() <= 5e-7 * wide.abs().max(1.0), "{x}: {got} {want}");
+        }
+    }
+
+    #[test]
+    fn layer_norm_matches_f64_on_every_instruction_set() {
+        for isa in crate::Isa::available() {
+            for len in [7, 32, 77, 384] {
+                let mut x: Vec<f32> = (0..len).map(|i| (i as f32 * 0.7).sin() * 3.0 + 5.0).collect();
+                let weight: Vec<f32> = (0..len).map(|i| 0.5 + i as f32 * 0.01).collect();
+                let bias: Vec<f32> = (0..len).map(|i| i as f32 * 0.02 - 1.0).collect();
+                let mean = x.iter().map(|&v| f64::from(v)).sum::<f64>() / len as f64;
+                let variance = x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / len as f64;
+                let want: Vec<f64> = (0..len)
+                    .map(|i| (f64::from(x[i]) - mean) / (variance + 1e-12).sqrt() * f64::from(weight[i]))
+                    .collect();
+                let mut plain = x.clone();
+                let by = LayerNorm { weight: &weight, bias: None, eps: 1e-12 };
+                crate::vectorise::vectorised(isa, || layer_norm(&mut plain, by));
+                let by = LayerNorm { bias: Some(&bias), ..by };
+                crate::vectorise::vectorised(isa, || layer_norm(&mut x, by));
+                for i in 0..len {
+                    assert!((f64::from(plain[i]) - want[i]).abs() < 2e-5, "{isa} {len} {i}");
+                    assert!((f64::from(x[i]) - want[i] - f64::from(bias[i])).abs() < 2e-5, "{isa} {len} {i}");
+                }
+            }
         }
     }
 

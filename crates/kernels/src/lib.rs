@@ -5,10 +5,11 @@
 //! depends on which other rows share the batch, on chunking, or on the number of threads.
 //!
 //! # Layout
-//! - [`isa`], [`pool`], [`compute`], [`memory`]: the machine.
+//! - [`isa`], [`pool`], [`compute`], [`memory`]: the machine; [`turnstile`]: how several models share it.
 //! - [`packed`], [`activations`]: operands in the forms the kernels read.
 //! - [`prepare`], [`route`]: from rows of floats into those forms, norms and rotary embedding on the way.
-//! - [`kv`]: how keys and values lie in a block; [`attention`]: the walk over them.
+//! - [`kv`]: how keys and values lie in a block; [`attention`]: the walk over them, and over whole
+//!   texts in both directions.
 //! - [`matmul`]: products; `reference.rs` is the specification, one file per instruction set.
 //! - [`elementwise`]: norms, activations; [`vectorise`]: plain loops compiled for the instruction set.
 
@@ -40,6 +41,7 @@ pub mod packed;
 pub mod pool;
 pub mod prepare;
 pub mod route;
+pub mod turnstile;
 pub mod vectorise;
 
 pub use compute::Compute;

@@ -1,14 +1,15 @@
-//! From rows of floats to the activations a product reads: an optional norm, then quantised or interleaved.
+//! From rows of floats to the activations a product reads: a norm or an activation where there is one, then quantised or
+//! interleaved.
 
 #![allow(unsafe_code, reason = "tiles are filled by several threads at once")]
 
 use crate::activations::{Activations, Quants, Record, TILE, Width};
 use crate::compute::Compute;
-use crate::elementwise::{Norm, rms_norm};
+use crate::elementwise::{Activation, LayerNorm, Norm, layer_norm, rms_norm};
 use crate::isa::{Isa, Level};
 use crate::memory::SharedMut;
 use crate::packed::GROUP;
-use crate::vectorise::vectorised;
+use crate::vectorise::{Loop, vectorised};
 
 /// Which rows of the source are taken.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,20 @@ impl Rows<'_> {
     }
 }
 
-/// A norm on the way.
+/// What a row goes through on the way.
+#[derive(Clone, Copy, Debug)]
+pub enum Before<'a> {
+    /// Nothing.
+    Nothing,
+    /// A root-mean-square norm.
+    RmsNorm(NormBy<'a>),
+    /// A norm that also takes the mean away.
+    LayerNorm(LayerNorm<'a>),
+    /// A nonlinearity, value by value.
+    Activation(Activation),
+}
+
+/// A root-mean-square norm by these weights.
 #[derive(Clone, Copy, Debug)]
 pub struct NormBy<'a> {
     /// One weight per column.
@@ -62,8 +76,8 @@ pub struct Prepare<'a> {
     pub cols: usize,
     /// Rows taken.
     pub rows: Rows<'a>,
-    /// Applied first, if there.
-    pub norm: Option<NormBy<'a>>,
+    /// Applied first.
+    pub before: Before<'a>,
     /// Bytes of a quant, where the target holds quants.
     pub width: Width,
 }
@@ -112,9 +126,15 @@ fn fill_tile(isa: Isa, what: &Prepare<'_>, tile: usize, row: &mut [f32], target:
     for slot in 0..TILE.min(what.rows.len() - first) {
         let at = what.rows.source(first + slot) * what.stride;
         let source = &what.source[at..at + what.cols];
-        match what.norm {
-            Some(by) => vectorised(isa, || rms_norm(source, by.weight, by.norm, &mut row[..what.cols])),
-            None => row[..what.cols].copy_from_slice(source),
+        let target_row = &mut row[..what.cols];
+        match what.before {
+            Before::Nothing => target_row.copy_from_slice(source),
+            Before::RmsNorm(by) => vectorised(isa, || rms_norm(source, by.weight, by.norm, target_row)),
+            Before::LayerNorm(by) => {
+                target_row.copy_from_slice(source);
+                vectorised(isa, || layer_norm(target_row, by));
+            }
+            Before::Activation(activation) => vectorised(isa, Activate { activation, source, target_row }),
         }
         if !target.records.is_empty() {
             put_records(isa, row, (tile, slot), target);
@@ -122,6 +142,33 @@ fn fill_tile(isa: Isa, what: &Prepare<'_>, tile: usize, row: &mut [f32], target:
         if !target.floats.is_empty() {
             put_floats(&row[..what.cols], (tile, slot), target);
         }
+    }
+}
+
+struct Activate<'a> {
+    activation: Activation,
+    source: &'a [f32],
+    target_row: &'a mut [f32],
+}
+
+impl Loop for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        // One loop per kind: the choice must not stand inside it.
+        match self.activation {
+            Activation::Silu => each(self.source, self.target_row, |x| Activation::Silu.apply(x)),
+            Activation::GeluTanh => each(self.source, self.target_row, |x| Activation::GeluTanh.apply(x)),
+            Activation::Gelu => each(self.source, self.target_row, |x| Activation::Gelu.apply(x)),
+        }
+    }
+}
+
+#[inline(always)]
+fn each(source: &[f32], target: &mut [f32], f: impl Fn(f32) -> f32) {
+    for (out, &x) in target.iter_mut().zip(source) {
+        *out = f(x);
     }
 }
 

@@ -96,6 +96,28 @@ pub fn route(compute: &mut Compute, what: Route<'_>, queries: &mut Queries, kv: 
     });
 }
 
+/// Turns the first `heads` heads of every row by that row's angles, in place.
+pub fn rotate_heads(compute: &mut Compute, data: &mut [f32], shape: HeadRows, rotation: Rotation<'_>) {
+    let pairs = rotation.pairs;
+    compute.for_each_row(data, shape.stride, &|row, values| {
+        let (cos, sin) = rotation.angles[row * 2 * pairs..(row + 1) * 2 * pairs].split_at(pairs);
+        for head in values[..shape.heads * shape.dim].chunks_exact_mut(shape.dim) {
+            rotate(head, cos, sin, rotation.pairing);
+        }
+    });
+}
+
+/// How heads lie in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadRows {
+    /// Values from one row to the next.
+    pub stride: usize,
+    /// Heads at the front of a row.
+    pub heads: usize,
+    /// Values of a head.
+    pub dim: usize,
+}
+
 /// Rows handed to a worker at once: a few microseconds of work.
 const GRAIN: usize = 4;
 

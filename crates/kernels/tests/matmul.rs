@@ -4,7 +4,7 @@ use ropeway_kernels::activations::{Activations, Needs, Width};
 use ropeway_kernels::elementwise::Activation;
 use ropeway_kernels::matmul::{Epilogue, Output, Product, matmul};
 use ropeway_kernels::packed::{AffineFormat, AffineMatrix, Bits, FloatFormat, FloatMatrix, Matrix};
-use ropeway_kernels::prepare::{Prepare, Rows, prepare};
+use ropeway_kernels::prepare::{Before, Prepare, Rows, prepare};
 use ropeway_kernels::{Compute, Isa};
 
 /// Deterministic values in -1..1.
@@ -76,7 +76,7 @@ fn run(compute: &mut Compute, case: &Case<'_>) -> Vec<f32> {
         stride: cols,
         cols,
         rows: Rows::First(case.rows),
-        norm: None,
+        before: Before::Nothing,
         width: case.width,
     };
     prepare(compute, &what, &mut activations);

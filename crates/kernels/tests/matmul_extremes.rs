@@ -4,7 +4,7 @@
 use ropeway_kernels::activations::{Activations, Needs, Width};
 use ropeway_kernels::matmul::{Epilogue, Output, Product, matmul};
 use ropeway_kernels::packed::{AffineFormat, AffineMatrix, Bits, Matrix};
-use ropeway_kernels::prepare::{Prepare, Rows, prepare};
+use ropeway_kernels::prepare::{Before, Prepare, Rows, prepare};
 use ropeway_kernels::{Compute, Isa};
 
 const OUTPUTS: usize = 40;
@@ -55,7 +55,14 @@ fn run(compute: &mut Compute, matrix: &Matrix, rows: usize, width: Width) -> Vec
     let x: Vec<f32> = (0..rows * COLS).map(|i| activation(i / COLS, i % COLS, width)).collect();
     let needs = Needs { wide: true, ..matrix.needs() };
     let mut input = Activations::with_capacity(rows, COLS, needs);
-    let what = Prepare { source: &x, stride: COLS, cols: COLS, rows: Rows::First(rows), norm: None, width };
+    let what = Prepare {
+        source: &x,
+        stride: COLS,
+        cols: COLS,
+        rows: Rows::First(rows),
+        before: Before::Nothing,
+        width,
+    };
     prepare(compute, &what, &mut input);
     let mut out = vec![0.0; rows * OUTPUTS];
     let product = Product { matrix, bias: None, input: &input, rows, epilogue: Epilogue::Store };

@@ -7,9 +7,10 @@
 use ropeway_kernels::Compute;
 use ropeway_kernels::activations::{Activations, Needs, Width};
 use ropeway_kernels::attention::{Attention, AttentionParams, Span, attend};
+use ropeway_kernels::elementwise::rms_norm_in_place;
 use ropeway_kernels::matmul::{Epilogue, Output, Product, matmul};
 use ropeway_kernels::packed::Matrix;
-use ropeway_kernels::prepare::{NormBy, Prepare, Rows, prepare};
+use ropeway_kernels::prepare::{Before, NormBy, Prepare, Rows, prepare};
 use ropeway_kernels::route::{HeadNorms, KvSlot, Pairing, Rotation, Route, route};
 use ropeway_weights::Tensor;
 
@@ -102,6 +103,31 @@ pub struct Step<'a> {
 impl Decoder {
     /// Runs one step. Logits of `step.logit_rows` are left in [`Workspace::logits`].
     pub fn forward(&self, compute: &mut Compute, step: &Step<'_>, kv: &mut KvCache, work: &mut Workspace) {
+        self.layers(compute, step, kv, work);
+        self.logits(compute, step, work);
+    }
+
+    /// Runs one step and gives the vectors of `step.logit_rows` that logits would be made of, one after the other.
+    pub fn vectors(
+        &self,
+        compute: &mut Compute,
+        step: &Step<'_>,
+        kv: &mut KvCache,
+        work: &mut Workspace,
+    ) -> Vec<f32> {
+        self.layers(compute, step, kv, work);
+        let hidden = self.spec.hidden;
+        let mut out = Vec::with_capacity(step.logit_rows.len() * hidden);
+        for &row in step.logit_rows {
+            out.extend_from_slice(&work.hidden[row as usize * hidden..(row as usize + 1) * hidden]);
+        }
+        for row in out.chunks_exact_mut(hidden) {
+            rms_norm_in_place(row, &self.final_norm, self.spec.norm);
+        }
+        out
+    }
+
+    fn layers(&self, compute: &mut Compute, step: &Step<'_>, kv: &mut KvCache, work: &mut Workspace) {
         work.begin(step);
         self.embed(compute, step, work);
         self.fill_angles(compute, step, work);
@@ -112,7 +138,6 @@ impl Decoder {
                 Mlp::Experts(experts) => experts::run(self, compute, step.tokens.len(), layer, experts, work),
             }
         }
-        self.logits(compute, step, work);
     }
 
     /// Bytes of packed weights that one decoded token reads.
@@ -203,7 +228,7 @@ impl Decoder {
             stride: spec.q_width(),
             cols: spec.q_width(),
             rows: Rows::First(rows),
-            norm: None,
+            before: Before::Nothing,
             width: layer.output.width,
         };
         prepare(compute, &what, &mut work.attended_ready);
@@ -252,7 +277,7 @@ impl Decoder {
             stride: self.spec.hidden,
             cols: self.spec.hidden,
             rows: Rows::First(rows),
-            norm: Some(NormBy { weight, norm: self.spec.norm }),
+            before: Before::RmsNorm(NormBy { weight, norm: self.spec.norm }),
             width,
         };
         prepare(compute, &what, &mut work.normed);
@@ -276,12 +301,14 @@ impl Decoder {
     }
 
     fn logits(&self, compute: &mut Compute, step: &Step<'_>, work: &mut Workspace) {
+        let most = work.limits().rows;
+        assert!(step.logit_rows.len() <= most, "step wants more logits than the workspace");
         let what = Prepare {
             source: &work.hidden,
             stride: self.spec.hidden,
             cols: self.spec.hidden,
             rows: Rows::Picked(step.logit_rows),
-            norm: Some(NormBy { weight: &self.final_norm, norm: self.spec.norm }),
+            before: Before::RmsNorm(NormBy { weight: &self.final_norm, norm: self.spec.norm }),
             width: self.head.width,
         };
         prepare(compute, &what, &mut work.normed);
@@ -322,7 +349,7 @@ impl GatedMlp {
             stride,
             cols: self.intermediate,
             rows: Rows::First(gate_up.rows),
-            norm: None,
+            before: Before::Nothing,
             width: self.down.width,
         };
         prepare(compute, &what, ready);

@@ -8,7 +8,7 @@ use ropeway_kernels::activations::{Activations, Needs, Width};
 use ropeway_kernels::elementwise::rms_norm_in_place;
 use ropeway_kernels::matmul::{Epilogue, Output, matmul};
 use ropeway_kernels::memory::Buffer;
-use ropeway_kernels::prepare::{NormBy, Prepare, Rows, prepare};
+use ropeway_kernels::prepare::{Before, NormBy, Prepare, Rows, prepare};
 
 use crate::decoder::{Between, Decoder, Experts, Layer, Mlp};
 use crate::spec::ExpertsSpec;
@@ -136,7 +136,7 @@ fn run_one(
         stride: hidden,
         cols: hidden,
         rows: Rows::Picked(&chosen.rows),
-        norm: Some(NormBy { weight: &layer.mlp_norm, norm: decoder.spec.norm }),
+        before: Before::RmsNorm(NormBy { weight: &layer.mlp_norm, norm: decoder.spec.norm }),
         width: mlp.gate_up.width,
     };
     prepare(compute, &what, &mut scratch.gathered);

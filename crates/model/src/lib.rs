@@ -1,4 +1,4 @@
-//! What a model is: the decoder specification, the families as data, and the one forward pass.
+//! What a model is: the specifications, the families as data, and the two forward passes, of decoders and of encoders.
 //!
 //! # Layout
 //! - [`spec`]: what a decoder is, as plain data.
@@ -7,10 +7,12 @@
 //! - [`names`]: what a tensor is called in a file.
 //! - [`rope`]: rotary embeddings, from the specification to angles.
 //! - [`load`]: from a checkpoint to packed weights.
-//! - [`decoder`]: the one forward pass; [`kv`] and [`workspace`]: the memory it runs in.
+//! - [`decoder`]: the one decoder forward pass; [`kv`] and [`workspace`]: the memory it runs in.
+//! - [`encoder`]: what an encoder is, and its one forward pass.
 
 pub mod context;
 pub mod decoder;
+pub mod encoder;
 pub mod error;
 mod experts;
 pub mod families;

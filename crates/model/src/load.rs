@@ -288,19 +288,19 @@ impl Loader<'_> {
 }
 
 /// The tensor, if its shape is the expected one.
-fn checked(tensor: Tensor, wanted: [usize; 2]) -> Result<Tensor, LoadError> {
+pub(crate) fn checked(tensor: Tensor, wanted: [usize; 2]) -> Result<Tensor, LoadError> {
     if [tensor.rows(), tensor.cols()] == wanted {
         return Ok(tensor);
     }
     Err(LoadError::Shape { name: tensor.name().to_owned(), found: tensor.shape().to_vec(), wanted })
 }
 
-fn split_gate_up(both: &Tensor) -> (Tensor, Tensor) {
+pub(crate) fn split_gate_up(both: &Tensor) -> (Tensor, Tensor) {
     let half = both.rows() / 2;
     (both.slice_rows(0..half), both.slice_rows(half..2 * half))
 }
 
-fn read_all(tensor: &Tensor) -> Vec<f32> {
+pub(crate) fn read_all(tensor: &Tensor) -> Vec<f32> {
     let mut out = vec![0.0; tensor.cols()];
     tensor.read_f32(0, &mut out);
     out

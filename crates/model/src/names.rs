@@ -126,8 +126,8 @@ struct Dialect {
 }
 
 static HUGGING_FACE: Dialect = Dialect {
-    // The longer ones belong to models that also see images.
-    bodies: &["model.", "language_model.model.", "model.language_model."],
+    // The longer ones belong to models that also see images, the empty one to models without a head.
+    bodies: &["model.", "language_model.model.", "model.language_model.", ""],
     embedding: "embed_tokens.weight",
     final_norm: "norm.weight",
     layer: "layers.",

@@ -40,7 +40,7 @@ pub use detokenizer::Detokenizer;
 pub use error::TextError;
 pub use output::{Delta, OutputOptions, OutputParser, OutputStyle};
 pub use stop::{StopMatcher, Stopping};
-pub use tokenizer::{Around, InText, Special, SpecialTokens, Tokenizer};
+pub use tokenizer::{Around, InText, PairFrame, Special, SpecialTokens, Tokenizer};
 
 #[cfg(test)]
 mod tests {

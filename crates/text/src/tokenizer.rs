@@ -49,6 +49,20 @@ pub(crate) struct Parts {
 pub(crate) struct Framing {
     pub(crate) before: Vec<u32>,
     pub(crate) after: Vec<u32>,
+    pub(crate) pair: Option<PairFrame>,
+}
+
+/// The tokens that the model wants around two texts given as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairFrame {
+    /// Before the first text.
+    pub before: Vec<u32>,
+    /// Between the two.
+    pub between: Vec<u32>,
+    /// After the second text.
+    pub after: Vec<u32>,
+    /// The type of the second text's tokens and of those after it; all others are of type 0.
+    pub second_type: u8,
 }
 
 /// Tokens known by their part in a text.
@@ -114,7 +128,7 @@ impl Tokenizer {
 
     /// The token ids of `text`.
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, TextError> {
-        let Framing { before, after } = &self.parts.framing;
+        let Framing { before, after, .. } = &self.parts.framing;
         let add = special.around == Around::Add;
         let mut ids = if add { before.clone() } else { Vec::new() };
         let reading = Reading { special: special.in_text == InText::Parse, ignored: None };
@@ -123,6 +137,16 @@ impl Tokenizer {
             ids.extend_from_slice(after);
         }
         Ok(ids)
+    }
+
+    /// The tokens that the model wants before and after every text.
+    pub fn frame(&self) -> (&[u32], &[u32]) {
+        (&self.parts.framing.before, &self.parts.framing.after)
+    }
+
+    /// The tokens that the model wants around a pair of texts, if it takes pairs.
+    pub fn pair_frame(&self) -> Option<&PairFrame> {
+        self.parts.framing.pair.as_ref()
     }
 
     /// The token ids of a rendered template, in which `ignored` keeps text from being read as special tokens and is no

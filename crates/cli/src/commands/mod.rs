@@ -3,6 +3,7 @@
 mod batch;
 mod bench;
 mod config;
+mod embed;
 mod list;
 mod pull;
 mod rm;
@@ -28,6 +29,7 @@ pub enum Command {
     Serve(Box<serve::Serve>),
     Config(Box<config::Config>),
     Batch(batch::Batch),
+    Embed(embed::Embed),
     Show(show::Show),
     Tokenize(tokenize::Tokenize),
     Bench(bench::Bench),
@@ -45,6 +47,7 @@ impl Command {
             Command::Serve(command) => command.run(),
             Command::Config(command) => command.run(output, resolved),
             Command::Batch(command) => command.run(),
+            Command::Embed(command) => command.run(output),
             Command::Show(command) => command.run(output),
             Command::Tokenize(command) => command.run(output),
             Command::Bench(command) => command.run(output),

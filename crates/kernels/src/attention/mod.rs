@@ -14,7 +14,9 @@ mod avx512;
 mod flash;
 mod float;
 mod plain;
+mod product;
 pub mod reference;
+pub mod whole;
 
 use std::ops::Range;
 

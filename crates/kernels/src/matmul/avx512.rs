@@ -16,6 +16,8 @@
 
 #![allow(unsafe_code, reason = "vector intrinsics over raw panels")]
 
+mod float;
+
 use std::arch::x86_64::*;
 
 use super::{PanelJob, PanelWeights, TileOut, expanded_record_bytes};
@@ -49,9 +51,9 @@ pub(crate) unsafe fn panel(job: &mut PanelJob<'_>) {
                 (Bits::Eight, true, true) => affine_panel::<Packed8, 2, true>(job),
             },
             PanelWeights::Float { format, .. } => match format {
-                FloatFormat::F32 => float_panel::<LoadF32>(job),
-                FloatFormat::F16 => float_panel::<LoadF16>(job),
-                FloatFormat::Bf16 => float_panel::<LoadBf16>(job),
+                FloatFormat::F32 => float::panel::<float::LoadF32>(job),
+                FloatFormat::F16 => float::panel::<float::LoadF16>(job),
+                FloatFormat::Bf16 => float::panel::<float::LoadBf16>(job),
             },
         }
     }
@@ -430,111 +432,6 @@ unsafe fn add_steps<Q: Quants, const ROWS: usize, const PARTS: usize>(
                         sums[row][half] = _mm512_dpbusd_epi32(sums[row][half], steps[step][half], four);
                     }
                 }
-            }
-        }
-    }
-}
-
-/// 16 weights as f32.
-trait LoadFloat {
-    const BYTES: usize;
-    unsafe fn load(at: *const u8) -> __m512;
-}
-
-struct LoadF32;
-struct LoadF16;
-struct LoadBf16;
-
-impl LoadFloat for LoadF32 {
-    const BYTES: usize = 4;
-    #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m512 {
-        // SAFETY: 64 readable bytes by the caller's contract.
-        unsafe { _mm512_loadu_ps(at.cast()) }
-    }
-}
-
-impl LoadFloat for LoadF16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m512 {
-        // SAFETY: 32 readable bytes by the caller's contract.
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
-    }
-}
-
-impl LoadFloat for LoadBf16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn load(at: *const u8) -> __m512 {
-        // SAFETY: 32 readable bytes by the caller's contract.
-        unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn float_panel<L: LoadFloat>(job: &mut PanelJob<'_>) {
-    let PanelWeights::Float { input, cols, .. } = job.weights else { return };
-    // SAFETY: instruction set and sizes by the contract of `panel`; the scratch holds an unpacked panel.
-    unsafe {
-        if job.tiles.len() >= EXPAND_FROM_TILES && L::BYTES == 2 {
-            assert!(job.scratch.len() >= cols * PANEL * 4, "scratch too small for an unpacked panel");
-            for at in (0..cols * PANEL).step_by(16) {
-                let values = L::load(job.panel.as_ptr().add(at * L::BYTES));
-                _mm512_storeu_ps(job.scratch.as_mut_ptr().add(at * 4).cast(), values);
-            }
-            float_tiles::<LoadF32>(job, job.scratch.as_ptr(), input, cols);
-        } else {
-            float_tiles::<L>(job, job.panel.as_ptr(), input, cols);
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn float_tiles<L: LoadFloat>(job: &mut PanelJob<'_>, panel: *const u8, input: &[f32], cols: usize) {
-    for tile in job.tiles.clone() {
-        let rows = TILE.min(job.rows - tile * TILE);
-        let x = input[tile * cols * TILE..(tile + 1) * cols * TILE].as_ptr();
-        let mut out = [[0.0; PANEL]; TILE];
-        // SAFETY: `x` has `cols` groups of six, the panel as many inputs, and rows are 1..=6.
-        unsafe {
-            match rows {
-                1 => float_tile::<L, 1>(panel, x, cols, &mut out),
-                2 => float_tile::<L, 2>(panel, x, cols, &mut out),
-                3 | 4 => float_tile::<L, 4>(panel, x, cols, &mut out),
-                _ => float_tile::<L, 6>(panel, x, cols, &mut out),
-            }
-            job.sink.put(tile * TILE, rows, &mut out);
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn float_tile<L: LoadFloat, const ROWS: usize>(
-    panel: *const u8,
-    x: *const f32,
-    cols: usize,
-    out: &mut TileOut,
-) {
-    // SAFETY: all reads stay inside `cols` inputs of panel and activations.
-    unsafe {
-        let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
-        for k in 0..cols {
-            let at = panel.add(k * PANEL * L::BYTES);
-            let weights = [L::load(at), L::load(at.add(16 * L::BYTES))];
-            for row in 0..ROWS {
-                let value = _mm512_set1_ps(*x.add(k * TILE + row));
-                for half in 0..2 {
-                    sums[row][half] = _mm512_fmadd_ps(weights[half], value, sums[row][half]);
-                }
-            }
-        }
-        for row in 0..ROWS {
-            for half in 0..2 {
-                _mm512_storeu_ps(out[row].as_mut_ptr().add(half * 16), sums[row][half]);
             }
         }
     }

@@ -5,8 +5,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Family, object::Object};
-use crate::SpecError;
+use super::object::Object;
+use crate::{SpecError, spec::RopeLayout};
 
 /// One quantity's key in `config.json`, and in GGUF metadata behind the architecture's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,16 @@ pub(super) struct Fields<'a> {
     /// Which spelling they have.
     pub(super) form: Form<'a>,
     /// Whose defaults count.
-    pub(super) family: &'static Family,
+    pub(super) family: Manner,
+}
+
+/// What a family assumes about a configuration; each field as in [`Family`](super::Family).
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    pub(super) name: &'static str,
+    pub(super) gguf_layout: RopeLayout,
+    pub(super) defaults: &'static [(Key, f64)],
+    pub(super) gguf_defaults: &'static [(Key, f64)],
 }
 
 impl Fields<'_> {

@@ -9,7 +9,7 @@ use ropeway_weights::{
 use serde_json::{Map, Number, Value};
 
 use super::{
-    build,
+    FAMILIES, build,
     fields::{Fields, Form, TensorFacts},
     find,
     object::Object,
@@ -18,10 +18,14 @@ use crate::{SpecError, spec::DecoderSpec};
 
 /// Reads what a GGUF file says it is.
 pub(super) fn spec(metadata: &Metadata, checkpoint: &Checkpoint) -> Result<DecoderSpec, SpecError> {
-    const ARCHITECTURE: &str = "general.architecture";
-    let name =
-        metadata.str(ARCHITECTURE).ok_or_else(|| SpecError::Missing { key: ARCHITECTURE.to_owned() })?;
+    let name = architecture(metadata)?;
     described(name, &Value::Object(members(metadata, name)), checkpoint)
+}
+
+/// The family's name in GGUF.
+pub(super) fn architecture(metadata: &Metadata) -> Result<&str, SpecError> {
+    const KEY: &str = "general.architecture";
+    metadata.str(KEY).ok_or_else(|| SpecError::Missing { key: KEY.to_owned() })
 }
 
 /// Reads the keys of one architecture, without the architecture's name in front.
@@ -30,12 +34,13 @@ pub(super) fn described(
     members: &Value,
     tensors: &dyn TensorFacts,
 ) -> Result<DecoderSpec, SpecError> {
-    let family = find(architecture, |family| family.architectures)?;
+    let family = find(&FAMILIES, architecture, |family| family.architectures)?;
     let object = Object::new(&format!("{architecture}."), members);
-    build(&Fields { object, form: Form::Gguf(tensors), family })
+    build(family, &Fields { object, form: Form::Gguf(tensors), family: family.manner() })
 }
 
-fn members(metadata: &Metadata, architecture: &str) -> Map<String, Value> {
+/// The scalars behind the architecture's name, without it.
+pub(super) fn members(metadata: &Metadata, architecture: &str) -> Map<String, Value> {
     let own = |key: &str| Some(key.strip_prefix(architecture)?.strip_prefix('.')?.to_owned());
     metadata.keys().filter_map(|key| Some((own(key)?, value(metadata, key)))).collect()
 }

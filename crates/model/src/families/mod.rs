@@ -1,4 +1,5 @@
-//! Model families as data: from a checkpoint's description of itself to a [`DecoderSpec`].
+//! Model families as data: from a checkpoint's description of itself to a [`DecoderSpec`] or, under `encoders`, an
+//! [`EncoderSpec`](crate::encoder::EncoderSpec).
 //!
 //! A family is one small file with a [`Family`]: the names it goes by, what it assumes for keys a file leaves out, and
 //! how it departs from the plain decoder. Everything a file says is checked against a range before it is used; a hostile
@@ -10,6 +11,7 @@
 //! - `plain`: what all families share. `ropes`, `windows`, `experts`: what several do.
 //! - `fields`, `keys`, `object`: checked reading of either file form.
 
+mod encoders;
 mod experts;
 mod fields;
 mod gguf;
@@ -37,7 +39,7 @@ use ropeway_weights::{Checkpoint, Config};
 use serde_json::Value;
 
 use self::{
-    fields::{Fields, Form, Key},
+    fields::{Fields, Form, Key, Manner},
     object::Object,
 };
 use crate::{
@@ -45,8 +47,8 @@ use crate::{
     spec::{DecoderSpec, RopeLayout},
 };
 
-/// What is particular to one family.
-struct Family {
+/// What is particular to one family of models that `S` describes.
+struct Family<S: 'static = DecoderSpec> {
     /// Its name, for people.
     name: &'static str,
     /// `model_type` of its Hugging Face configurations.
@@ -60,7 +62,19 @@ struct Family {
     /// The same for GGUF metadata.
     gguf_defaults: &'static [(Key, f64)],
     /// Turns the plain decoder into its own.
-    refine: fn(&Fields<'_>, &mut DecoderSpec) -> Result<(), SpecError>,
+    refine: fn(&Fields<'_>, &mut S) -> Result<(), SpecError>,
+}
+
+impl<S> Family<S> {
+    /// What reading a configuration needs to know of it.
+    fn manner(&self) -> Manner {
+        Manner {
+            name: self.name,
+            gguf_layout: self.gguf_layout,
+            defaults: self.defaults,
+            gguf_defaults: self.gguf_defaults,
+        }
+    }
 }
 
 /// All families, in the order in which error texts list them.
@@ -90,23 +104,27 @@ impl DecoderSpec {
     pub fn from_hugging_face(config: &Value) -> Result<DecoderSpec, SpecError> {
         let root = Object::new("", config);
         let name = root.text("model_type")?.ok_or_else(|| root.missing("model_type"))?;
-        let family = find(name, |family| family.model_types)?;
+        let family = find(&FAMILIES, name, |family| family.model_types)?;
         // A model that also sees images keeps the decoder's part in an object of its own.
         let object = if root.get("text_config").is_some() { root.child("text_config")? } else { root };
-        build(&Fields { object, form: Form::HuggingFace, family })
+        build(family, &Fields { object, form: Form::HuggingFace, family: family.manner() })
     }
 }
 
-fn build(fields: &Fields<'_>) -> Result<DecoderSpec, SpecError> {
+fn build(family: &Family, fields: &Fields<'_>) -> Result<DecoderSpec, SpecError> {
     let mut spec = plain::spec(fields)?;
-    (fields.family.refine)(fields, &mut spec)?;
+    (family.refine)(fields, &mut spec)?;
     Ok(spec)
 }
 
-fn find(name: &str, names: fn(&Family) -> &'static [&'static str]) -> Result<&'static Family, SpecError> {
-    let known = FAMILIES.iter().find(|family| names(family).contains(&name));
+fn find<S>(
+    families: &'static [&'static Family<S>],
+    name: &str,
+    names: fn(&Family<S>) -> &'static [&'static str],
+) -> Result<&'static Family<S>, SpecError> {
+    let known = families.iter().find(|family| names(family).contains(&name));
     known.copied().ok_or_else(|| SpecError::UnsupportedFamily {
         found: name.chars().take(60).collect(),
-        supported: FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", "),
+        supported: families.iter().map(|family| family.name).collect::<Vec<_>>().join(", "),
     })
 }

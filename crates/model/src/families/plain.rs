@@ -44,7 +44,7 @@ pub(super) fn spec(fields: &Fields<'_>) -> Result<DecoderSpec, SpecError> {
     })
 }
 
-fn head_dim(fields: &Fields<'_>, hidden: usize, heads: usize) -> Result<usize, SpecError> {
+pub(super) fn head_dim(fields: &Fields<'_>, hidden: usize, heads: usize) -> Result<usize, SpecError> {
     let head_dim = match fields.maybe_count(KEY_LENGTH, keys::HEAD_DIM)? {
         Some(given) => given,
         None if hidden.is_multiple_of(heads) && keys::HEAD_DIM.contains(&(hidden / heads)) => hidden / heads,
@@ -68,7 +68,7 @@ fn kv_heads(fields: &Fields<'_>, heads: usize) -> Result<usize, SpecError> {
 }
 
 /// GGUF need not state its vocabulary: the embedding's rows do.
-fn vocab(fields: &Fields<'_>) -> Result<usize, SpecError> {
+pub(super) fn vocab(fields: &Fields<'_>) -> Result<usize, SpecError> {
     let rows = match fields.form {
         Form::Gguf(tensors) => tensors.rows("token_embd.weight").filter(|rows| WIDTH.contains(rows)),
         Form::HuggingFace => None,

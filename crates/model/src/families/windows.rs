@@ -22,7 +22,7 @@ pub(super) fn apply(
 }
 
 /// One entry per layer: whether it slides.
-fn layer_types(fields: &Fields<'_>, layers: usize) -> Result<Option<Vec<bool>>, SpecError> {
+pub(super) fn layer_types(fields: &Fields<'_>, layers: usize) -> Result<Option<Vec<bool>>, SpecError> {
     const KEY: &str = "layer_types";
     let Some(list) = fields.object.list(KEY)? else { return Ok(None) };
     let slides = |kind: &Value| match kind.as_str() {

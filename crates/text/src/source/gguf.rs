@@ -10,7 +10,7 @@ use crate::normalizer::{Bert, Normalizer, Target, is_punctuation};
 use crate::pattern::Pattern;
 use crate::pretokenizer::{Behavior, Delimiter, PreTokenizer, Prepend, Step};
 use crate::spelling::Spelling;
-use crate::tokenizer::{Framing, NamedTokens, Parts};
+use crate::tokenizer::{Framing, NamedTokens, PairFrame, Parts};
 use crate::vocabulary::{Kind, Vocabulary};
 use ropeway_weights::gguf::Metadata;
 
@@ -241,7 +241,21 @@ fn framing(metadata: &Metadata, vocabulary: &Vocabulary, adds: Adds) -> Framing 
     // The format's own spelling of "separator".
     let separator =
         some(wanted("tokenizer.ggml.add_sep_token", adds.separator), "tokenizer.ggml.seperator_token_id");
-    Framing { before: bos.into_iter().collect(), after: separator.or(eos).into_iter().collect() }
+    let (before, after): (Vec<_>, Vec<_>) =
+        (bos.into_iter().collect(), separator.or(eos).into_iter().collect());
+    let pair = (!after.is_empty()).then(|| pair(&before, &after, adds));
+    Framing { before, after, pair }
+}
+
+/// The file doesn't say how it takes pairs: as BERT does where texts end with separators, else as XLM-RoBERTa.
+fn pair(before: &[u32], after: &[u32], adds: Adds) -> PairFrame {
+    let between = after.repeat(if adds.separator { 1 } else { 2 });
+    PairFrame {
+        before: before.to_vec(),
+        between,
+        after: after.to_vec(),
+        second_type: u8::from(adds.separator),
+    }
 }
 
 fn named(metadata: &Metadata, vocabulary: &Vocabulary) -> NamedTokens {

@@ -1,6 +1,7 @@
 //! `ropeway bench`: how fast this machine is, and how much of it is used.
 
 mod compare;
+mod embed;
 mod engine;
 mod kernels;
 mod model;
@@ -20,6 +21,7 @@ Examples:
   ropeway bench engine                many requests at once
   ropeway bench serve --url http://127.0.0.1:8000   any server, over HTTP
   ropeway bench compare a.json b.json               two servers side by side
+  ropeway bench embed                 texts a second through the embedder
   ropeway bench kernels               every kernel against the machine's limits
   ropeway bench model --isa avx2      as a CPU without AVX-512 would run";
 
@@ -34,6 +36,7 @@ pub struct Bench {
 #[derive(Debug, Subcommand)]
 enum What {
     Model(model::Model),
+    Embed(embed::Embed),
     Engine(engine::Engine),
     Kernels(kernels::Kernels),
     Serve(Box<serve::Serve>),
@@ -44,6 +47,7 @@ impl Bench {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self.what {
             What::Model(command) => command.run(output),
+            What::Embed(command) => command.run(output),
             What::Engine(command) => command.run(output),
             What::Kernels(command) => command.run(output),
             What::Serve(command) => command.run(output),

@@ -103,6 +103,7 @@ fn framing(post_processor: Option<&Value>, config: &TokenizerConfig, vocabulary:
     Framing {
         before: token(config.add_bos_token, &config.bos_token),
         after: token(config.add_eos_token, &config.eos_token),
+        pair: None,
     }
 }
 

@@ -8,7 +8,7 @@ use ropeway_kernels::activations::{Activations, Needs, Width};
 use ropeway_kernels::matmul::{Epilogue, Output, Product, matmul};
 use ropeway_kernels::packed::{AffineMatrix, AffineRow, FloatMatrix, Matrix};
 use ropeway_kernels::pool::Pool;
-use ropeway_kernels::prepare::{Prepare, Rows, prepare};
+use ropeway_kernels::prepare::{Before, Prepare, Rows, prepare};
 
 use super::effort::{Effort, Shape, Weights};
 use super::timing::{Measurement, Operations, Reading, Timing, Unit, repeat, rounds, seconds};
@@ -103,8 +103,14 @@ impl Operands {
         let needs = matrix.needs().and(Needs { wide: width.has_lows(), ..Needs::default() });
         let mut input = Activations::with_capacity(rows, cols, needs);
         let source: Vec<f32> = (0..rows * cols).map(|i| (i as f32).sin()).collect();
-        let what =
-            Prepare { source: &source, stride: cols, cols, rows: Rows::First(rows), norm: None, width };
+        let what = Prepare {
+            source: &source,
+            stride: cols,
+            cols,
+            rows: Rows::First(rows),
+            before: Before::Nothing,
+            width,
+        };
         prepare(compute, &what, &mut input);
         Self { rows, input, out: vec![0.0; rows * matrix.rows()] }
     }

@@ -6,7 +6,7 @@ use ropeway_kernels::attention::Queries;
 use ropeway_kernels::elementwise::Norm;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_kernels::memory::Buffer;
-use ropeway_kernels::prepare::{NormBy, Prepare, Rows, prepare};
+use ropeway_kernels::prepare::{Before, NormBy, Prepare, Rows, prepare};
 use ropeway_kernels::route::{KvSlot, Pairing, Rotation, Route, route};
 
 use super::attention::{HEADS, PROJECTED, layout, name, projections, slot};
@@ -41,7 +41,7 @@ fn preparing(compute: &mut Compute, width: Width, rows: usize, effort: &Effort) 
         stride: HIDDEN,
         cols: HIDDEN,
         rows: Rows::First(rows),
-        norm: Some(norm),
+        before: Before::RmsNorm(norm),
         width,
     };
     let timing = repeat(effort.budget, || prepare(compute, &what, &mut target));
