@@ -22,7 +22,9 @@ impl Pooling {
             Self::Mean => {
                 let mut mean = fold(rows, width, |sum, value| sum + value);
                 let count = (rows.len() / width) as f32;
-                mean.iter_mut().for_each(|value| *value /= count);
+                for value in &mut mean {
+                    *value /= count;
+                }
                 mean
             }
             Self::Max => fold(rows, width, f32::max),
@@ -46,7 +48,9 @@ pub fn normalise(vector: &mut [f32]) {
     let length = vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
     if length > 0.0 {
         let inverse = (1.0 / length) as f32;
-        vector.iter_mut().for_each(|x| *x *= inverse);
+        for x in vector {
+            *x *= inverse;
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! Where vectors go: JSON lines, or a NumPy array.
+//! Where vectors go: JSON lines, or a `NumPy` array.
 //!
-//! A NumPy file says how many rows it has before the first; its header is written with room to spare and filled in at the
+//! A `NumPy` file says how many rows it has before the first; its header is written with room to spare and filled in at the
 //! end.
 
 use std::fs::File;
@@ -58,7 +58,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// A NumPy file of 32-bit floats, `[row][column]`.
+/// A `NumPy` file of 32-bit floats, `[row][column]`.
 pub struct Npy {
     file: BufWriter<File>,
     rows: u64,
