@@ -8,6 +8,7 @@ use ropeway_kernels::Isa;
 use ropeway_model::{LoadOptions, Precision, Quantize};
 use ropeway_weights::Checkpoint;
 
+use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::model_args::{LoadBar, parse_isa};
 use crate::pulling;
@@ -35,8 +36,6 @@ pub struct EmbedderArgs {
 impl EmbedderArgs {
     /// Fetches the model if it is not here yet, and loads it.
     pub fn load(&self, batching: ropeway_batcher::Settings) -> Result<Embedder, Failure> {
-        let files = pulling::pull(&Hub::from_env()?, &self.model)?.files;
-        let checkpoint = Checkpoint::open(files.checkpoint())?;
         let defaults = EmbedderOptions::default();
         let options = EmbedderOptions {
             isa: self.isa.unwrap_or(defaults.isa),
@@ -45,7 +44,15 @@ impl EmbedderArgs {
             batching,
             ..defaults
         };
-        let bar = LoadBar::new();
-        Ok(Embedder::load(&checkpoint, &options, &mut |done, total| bar.show(done, total))?)
+        Ok(load(&self.model, &options)?.0)
     }
+}
+
+/// Fetches the model if it is not here yet, and loads it; also tells about its files.
+pub fn load(model: &str, options: &EmbedderOptions) -> Result<(Embedder, Facts), Failure> {
+    let files = pulling::pull(&Hub::from_env()?, model)?.files;
+    let checkpoint = Checkpoint::open(files.checkpoint())?;
+    let bar = LoadBar::new();
+    let embedder = Embedder::load(&checkpoint, options, &mut |done, total| bar.show(done, total))?;
+    Ok((embedder, Facts::of(&files, &checkpoint)))
 }

@@ -57,6 +57,8 @@ pub enum For {
     OneConversation,
     /// As many as there is memory for.
     Many,
+    /// As many as so many bytes of KV memory hold.
+    ManyWithin(u64),
 }
 
 /// An engine at work.
@@ -73,6 +75,8 @@ pub struct Started {
     pub thread: JoinHandle<()>,
     /// What it runs on.
     pub machine: Machine,
+    /// Bytes of its weights and its KV memory.
+    pub memory: u64,
 }
 
 /// What an engine runs on.
@@ -88,21 +92,27 @@ impl EngineArgs {
     /// Loads the model, fetching it first if need be, and starts an engine on it.
     pub fn start(&self, options: &ModelArgs, model: &str, whom: For) -> Result<Started, Failure> {
         let kv = match (self.kv_memory, whom) {
-            (Some(bytes), _) => KvRoom::Bytes(bytes),
+            (_, For::ManyWithin(bytes)) | (Some(bytes), _) => KvRoom::Bytes(bytes),
             (None, For::OneConversation) => KvRoom::Window,
             (None, For::Many) => KvRoom::Bytes(default_kv_memory()),
         };
         let Loaded { files, checkpoint, mut executor } = options.load(model, Room { kv, step: STEP })?;
         let compute = executor.compute();
         let machine = Machine { isa: compute.isa().name(), threads: compute.threads() };
+        let memory = executor.memory();
         let (handle, thread) = spawn(Box::new(executor), &self.settings());
-        Ok(Started { name: files.name.clone(), files, checkpoint, handle, thread, machine })
+        Ok(Started { name: files.name.clone(), files, checkpoint, handle, thread, machine, memory })
     }
 
     /// How requests share the machine.
     pub fn settings(&self) -> Settings {
         let pace = Pace::new(Duration::from_millis(self.itl_target.into()));
         Settings { policy: self.policy, pace, queue: self.queue, ..Settings::default() }
+    }
+
+    /// KV memory, if it was given.
+    pub fn kv_memory(&self) -> Option<u64> {
+        self.kv_memory
     }
 
     /// Time between two tokens, in milliseconds.

@@ -1,6 +1,7 @@
 //! The arguments of every command that loads a model, and the loading itself.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,6 +9,7 @@ use ropeway_cpu::{CpuExecutor, CpuOptions};
 use ropeway_hub::{Hub, ModelFiles};
 use ropeway_kernels::Isa;
 use ropeway_kernels::kv::KvFormat;
+use ropeway_kernels::turnstile::Turnstile;
 use ropeway_model::{LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits};
 use ropeway_weights::Checkpoint;
 
@@ -43,6 +45,9 @@ pub struct ModelArgs {
     /// `f32` computes everything in plain floats: slow, the judge of `fast`
     #[arg(long, value_name = "HOW", default_value = "fast")]
     precision: PrecisionArg,
+    /// Where models on the same cores take turns.
+    #[arg(skip)]
+    pub turnstile: Option<Arc<Turnstile>>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -120,6 +125,21 @@ impl ModelArgs {
         Ok(Loaded { files, checkpoint, executor })
     }
 
+    /// Instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa.unwrap_or_else(Isa::best)
+    }
+
+    /// Compute threads.
+    pub fn threads(&self) -> usize {
+        self.threads.map_or_else(|| CpuOptions::default().threads, usize::from)
+    }
+
+    /// Bytes of KV memory for so many tokens, but no more than one window.
+    pub fn kv_bytes(&self, tokens: usize, checkpoint: &Checkpoint) -> Result<u64, Failure> {
+        Ok(self.options(CpuOptions::default().step).kv_bytes(tokens, checkpoint)?)
+    }
+
     fn options(&self, step: StepLimits) -> CpuOptions {
         let defaults = CpuOptions::default();
         let precision = match self.precision {
@@ -131,8 +151,8 @@ impl ModelArgs {
             QuantizeArg::Q4 => Quantize::Q4,
         });
         CpuOptions {
-            isa: self.isa.unwrap_or(defaults.isa),
-            threads: self.threads.map_or(defaults.threads, usize::from),
+            isa: self.isa(),
+            threads: self.threads(),
             load: LoadOptions { precision, quantize },
             kv_format: self.kv.map(|kv| match kv {
                 KvArg::S16 => KvFormat::S16,
@@ -142,6 +162,7 @@ impl ModelArgs {
             context: self.context,
             rope_scaling: self.rope_scaling,
             step,
+            turnstile: self.turnstile.clone(),
             ..defaults
         }
     }

@@ -70,6 +70,13 @@ impl CpuOptions {
         })
     }
 
+    /// Bytes of KV memory for so many tokens, but no more than one window.
+    pub fn kv_bytes(&self, tokens: usize, checkpoint: &Checkpoint) -> Result<u64, LoadError> {
+        let spec = DecoderSpec::from_checkpoint(checkpoint)?;
+        let blocks = tokens.min(self.context.unwrap_or(spec.context)).div_ceil(BLOCK);
+        Ok(KvCache::bytes_for(&spec, self.kv_format(), blocks) as u64)
+    }
+
     /// Tokens of KV memory that fit into `bytes`; whole blocks, at least one.
     pub fn kv_tokens_in(&self, bytes: u64, checkpoint: &Checkpoint) -> Result<usize, LoadError> {
         let spec = DecoderSpec::from_checkpoint(checkpoint)?;
@@ -130,6 +137,12 @@ impl CpuExecutor {
     /// The model.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
+    }
+
+    /// Bytes of its weights and of its KV memory, whether that was touched yet or not.
+    pub fn memory(&self) -> u64 {
+        let kv = KvCache::bytes_for(&self.decoder.spec, self.kv.layout().format, self.kv.blocks());
+        (self.decoder.weight_bytes() + kv) as u64
     }
 
     /// The machine it runs on.

@@ -46,6 +46,22 @@ pub enum HubError {
         /// The path as given.
         path: PathBuf,
     },
+    /// A name that no model can be given.
+    #[error("`{name}` can't be the name of a model: {why}")]
+    BadAlias {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Removing was asked for a model that other names still mean.
+    #[error("`{name}` is also called {}", others.join(", "))]
+    HasOtherNames {
+        /// The model's name.
+        name: String,
+        /// Its other names.
+        others: Vec<String>,
+    },
     /// Every source of a model failed.
     #[error("could not get `{name}`\n{}", Attempts(attempts))]
     AllSourcesFailed {
@@ -197,6 +213,8 @@ impl HubError {
                 "use one of {}, a path to a .gguf file or model folder, or a Hugging Face name like org/repo",
                 known.join(", ")
             ),
+            HubError::BadAlias { .. } => "choose another name".into(),
+            HubError::HasOtherNames { .. } => "remove its other names first".into(),
             HubError::NoSuchPath { .. } => "check the spelling and the current directory".into(),
             HubError::NotPulled { name } => format!("run `ropeway pull {name}`"),
             HubError::Damaged { name, .. } => format!("run `ropeway pull {name}` to fetch it again"),

@@ -4,13 +4,14 @@
 //! turns it into [`ModelFiles`]: [`Hub::resolve`] looks on this machine only, [`Hub::pull`] fetches what is missing.
 //!
 //! Layout: [`reference`] says what a name means, [`catalogue`] which names are built in, [`source`] how bytes get
-//! here, [`store`] where they stay ([`manifest`], [`lock`], [`staging`] are its parts), [`error`] what can go wrong
+//! here, [`store`] where they stay ([`manifest`], [`lock`], [`staging`] are its parts), [`aliases`] what else they are called, [`error`] what can go wrong
 //! and what the user does about it.
 //!
 //! Relies on: the machine's own pip for catalogue packages (so that mirror settings are respected) and `hf-hub` for
 //! the Hugging Face hub. Must never: show a model whose files were not checked, write outside the store and the
 //! Hugging Face cache, delete a file it did not fetch, or trust a name found inside an archive or a listing.
 
+mod aliases;
 pub mod catalogue;
 pub mod checksum;
 pub mod config;
@@ -32,6 +33,9 @@ pub use progress::{Progress, Report};
 pub use reference::ModelRef;
 pub use store::{Listing, Removed, Store};
 
+use std::collections::BTreeMap;
+
+use aliases::Aliases;
 use catalogue::{Entry, Source};
 use error::Attempt;
 use manifest::Manifest;
@@ -86,7 +90,7 @@ impl Hub {
     /// Finds a model on this machine; touches no network. A model that was never pulled is
     /// [`HubError::NotPulled`].
     pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, HubError> {
-        match self.catalogue.parse(name_or_path)? {
+        match self.parse(name_or_path)? {
             ModelRef::Local(path) => ModelFiles::local(&path),
             model => {
                 let id = model.id()?;
@@ -99,7 +103,7 @@ impl Hub {
     /// Makes sure a model is on this machine, fetching it when it is missing or damaged. Two pulls of the same model
     /// do not collide: the second waits, then finds it there.
     pub fn pull(&self, name_or_path: &str, report: Report<'_>) -> Result<Pulled, HubError> {
-        let model = self.catalogue.parse(name_or_path)?;
+        let model = self.parse(name_or_path)?;
         if let ModelRef::Local(path) = &model {
             return Ok(Pulled { files: ModelFiles::local(path)?, outcome: Outcome::AlreadyThere });
         }
@@ -120,11 +124,58 @@ impl Hub {
         self.store.list()
     }
 
-    /// Deletes a pulled model. A path of the user's own is refused.
+    /// Says what a name or path means, also a name that [`Hub::copy`] gave.
+    pub fn parse(&self, name_or_path: &str) -> Result<ModelRef, HubError> {
+        let known = self.aliases()?.remove(name_or_path);
+        self.catalogue.parse(known.as_deref().unwrap_or(name_or_path))
+    }
+
+    /// Other names of models, and what they mean.
+    pub fn aliases(&self) -> Result<BTreeMap<String, String>, HubError> {
+        self.names().all()
+    }
+
+    /// Gives a pulled model one more name; nothing is copied. Gives the model's own name.
+    pub fn copy(&self, model: &str, name: &str) -> Result<String, HubError> {
+        aliases::check_name(name)?;
+        let id = self.parse(model)?.id()?;
+        if self.store.find(&id)?.is_none() {
+            return Err(HubError::NotPulled { name: id.name });
+        }
+        let taken = self.catalogue.find(name).is_some()
+            || self.list()?.models.iter().any(|installed| installed.manifest.name == name);
+        if taken {
+            return Err(HubError::BadAlias { name: name.into(), why: "a model has this name already" });
+        }
+        self.names().change(|names| {
+            names.insert(name.into(), id.name.clone());
+        })?;
+        Ok(id.name)
+    }
+
+    /// Deletes a pulled model, or a name that [`Hub::copy`] gave. A path of the user's own is refused, and so is a
+    /// model that has other names.
     pub fn remove(&self, name: &str) -> Result<Removed, HubError> {
+        let aliases = self.aliases()?;
+        if aliases.contains_key(name) {
+            self.names().change(|names| {
+                names.remove(name);
+            })?;
+            return Ok(Removed { name: name.into(), freed: 0, kept: 0 });
+        }
         let id = self.catalogue.parse(name)?.id()?;
+        let others: Vec<_> =
+            aliases.into_iter().filter(|(_, model)| *model == id.name).map(|(alias, _)| alias).collect();
+        if !others.is_empty() {
+            return Err(HubError::HasOtherNames { name: id.name, others });
+        }
         let _lock = self.store.lock(&id, &mut |_| ())?;
         self.store.remove(&id)
+    }
+
+    fn names(&self) -> Aliases {
+        let home = &self.config.home;
+        Aliases { file: home.join("aliases.json"), lock: home.join("locks").join("aliases.lock") }
     }
 
     fn fetch(

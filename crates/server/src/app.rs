@@ -6,8 +6,11 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 
+use crate::embedding::EmbeddingModels;
+use crate::error::{ApiError, Kind};
 use crate::guard::limits::Limits;
 use crate::guard::{self, Guard};
+use crate::library::Shelf;
 use crate::model::Models;
 use crate::observe::{self, otlp::Exporter};
 use crate::ops::{self, health::Life};
@@ -17,6 +20,10 @@ use crate::{anthropic, generate, ollama, openai};
 pub struct App {
     /// The models served.
     pub models: Models,
+    /// The models that embed and rank.
+    pub embeddings: EmbeddingModels,
+    /// Models on disk, if clients may fetch, load and delete them.
+    pub shelf: Option<Shelf>,
     /// Starting, ready or draining.
     pub life: Life,
     /// How much one request may ask for.
@@ -32,11 +39,21 @@ impl App {
     pub fn new(models: Models) -> Self {
         Self {
             models,
+            embeddings: EmbeddingModels::default(),
+            shelf: None,
             life: Life::default(),
             limits: Limits::default(),
             guard: Guard::default(),
             exporter: None,
         }
+    }
+
+    /// Models on disk, for clients that ask to change what is served.
+    pub fn shelf(&self) -> Result<&Shelf, ApiError> {
+        self.shelf.as_ref().ok_or_else(|| {
+            let what = "this server's models are fixed: clients can't fetch, load, unload or delete any";
+            ApiError::new(Kind::Forbidden, what)
+        })
     }
 }
 

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::app::Shared;
 use crate::caller;
+use crate::embedding::EmbeddingModel;
 use crate::error::{ApiError, Kind};
 use crate::generation::Caller;
 use crate::guard::Client;
@@ -59,24 +60,57 @@ pub struct Opened<T> {
 
 impl Ask {
     /// Reads the body, finds the model and lets the client in.
-    pub async fn open<T: Wire>(self) -> Result<Opened<T>, ApiError> {
-        let request: T = json(self.body).await?;
-        let model = self.app.models.named(request.model())?;
+    pub async fn open<T: Wire>(mut self) -> Result<Opened<T>, ApiError> {
+        let request = self.body().await?;
+        self.admit(request)
+    }
+
+    /// Reads the body, once.
+    pub async fn body<T: Wire>(&mut self) -> Result<T, ApiError> {
+        json(std::mem::replace(&mut self.body, Ok(Bytes::new()))).await
+    }
+
+    /// Finds the model and lets the client in.
+    pub fn admit<T: Wire>(self, request: T) -> Result<Opened<T>, ApiError> {
+        let model = self.find(&request)?;
+        let caller = self.caller(&request)?;
+        Ok(Opened { request, model, caller })
+    }
+
+    /// Finds the embedding model and lets the client in.
+    pub fn embedding_model(self, request: &impl Wire) -> Result<(Arc<EmbeddingModel>, Caller), ApiError> {
+        let model = self.app.embeddings.find(request.model(), &self.app.models)?;
         self.progress.model(&model.name);
+        let caller = self.caller(request)?;
+        Ok((model, caller))
+    }
+
+    fn caller(self, request: &impl Wire) -> Result<Caller, ApiError> {
         let mut caller = caller::caller(&self.headers, request.user(), request.priority())?;
         self.client.admit(&mut caller)?;
         let limits = &self.app.limits;
         (caller.deadline, caller.queue_timeout) = (limits.request_timeout, limits.queue_timeout);
         (caller.limits, caller.progress) = (limits.sizes, self.progress);
-        Ok(Opened { request, model, caller })
+        Ok(caller)
     }
 
     /// Reads the body and finds the model, for questions that generate nothing.
-    pub async fn read<T: Wire>(self) -> Result<(T, Arc<Model>), ApiError> {
-        let request: T = json(self.body).await?;
+    pub async fn read<T: Wire>(mut self) -> Result<(T, Arc<Model>), ApiError> {
+        let request: T = self.body().await?;
+        let model = self.find(&request)?;
+        Ok((request, model))
+    }
+
+    /// What all handlers share.
+    pub fn app(&self) -> &Shared {
+        &self.app
+    }
+
+    fn find(&self, request: &impl Wire) -> Result<Arc<Model>, ApiError> {
         let model = self.app.models.named(request.model())?;
         self.progress.model(&model.name);
-        Ok((request, model))
+        model.lease.renew();
+        Ok(model)
     }
 }
 

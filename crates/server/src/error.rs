@@ -29,6 +29,8 @@ pub enum Kind {
     Overloaded,
     /// It took longer than it may.
     TimedOut,
+    /// There is not enough memory for it.
+    NoRoom,
     /// The server's fault.
     Internal,
 }
@@ -45,6 +47,7 @@ impl Kind {
             Kind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
             Kind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Kind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            Kind::NoRoom => StatusCode::INSUFFICIENT_STORAGE,
             Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

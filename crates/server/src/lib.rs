@@ -8,8 +8,8 @@
 //! generated, or load a model because a client named one.
 //!
 //! # Layout
-//! - [`app`]: what all handlers share; [`model`]: the models served.
-//! - [`generation`]: a validated job in, pieces of text out.
+//! - [`app`]: what all handlers share; [`model`]: the models served; [`library`]: those on disk.
+//! - [`generation`]: a validated job in, pieces of text out; [`embedding`]: texts in, vectors or scores out.
 //! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families. [`ops`]: health and metrics. [`serve`], [`tls`]: listening and draining, over `connections`.
 //! - [`guard`]: who is let in; [`observe`]: logs and traces; [`routes`], [`family`]: paths, and whose they are.
 //! - [`ask`], [`caller`], [`error`]: the head of every handler, who asks, and failures.
@@ -21,12 +21,14 @@ pub mod app;
 pub mod ask;
 pub mod caller;
 mod connections;
+pub mod embedding;
 pub mod error;
 pub mod family;
 pub mod generate;
 pub mod generation;
 pub mod guard;
 pub mod identity;
+pub mod library;
 pub mod model;
 mod ndjson;
 pub mod observe;

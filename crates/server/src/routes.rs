@@ -10,7 +10,7 @@ use axum::handler::Handler;
 use axum::http::header::ALLOW;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 
 use crate::app::Shared;
 use crate::error::{ApiError, Kind};
@@ -35,6 +35,11 @@ impl Routes {
     /// Answers `POST`.
     pub fn post<H: Handler<T, Shared>, T: 'static>(self, path: &'static str, handler: H) -> Self {
         self.add("POST", path, post(handler))
+    }
+
+    /// Answers `DELETE`.
+    pub fn delete<H: Handler<T, Shared>, T: 'static>(self, path: &'static str, handler: H) -> Self {
+        self.add("DELETE", path, delete(handler))
     }
 
     fn add(mut self, method: &'static str, path: &'static str, route: MethodRouter<Shared>) -> Self {

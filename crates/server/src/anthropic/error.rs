@@ -28,7 +28,7 @@ impl AnthropicError {
             Kind::RateLimited => "rate_limit_error",
             Kind::Overloaded => "overloaded_error",
             Kind::TimedOut => "timeout_error",
-            Kind::Internal => "api_error",
+            Kind::NoRoom | Kind::Internal => "api_error",
         };
         let message = match &self.0.param {
             Some(param) => format!("{param}: {}", self.0.message),

@@ -10,14 +10,15 @@ use ropeway_text::Delta;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::OllamaError;
 use super::options::Options;
 use super::stats::Stopwatch;
+use super::{OllamaError, presence};
 use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::Stopped;
 use crate::generation::chat::{ChatAnswer, ChatPiece, Conversation, ToolCall};
 use crate::model::Model;
+use crate::model::lease::KeepAlive;
 use crate::ndjson;
 use crate::time::now_rfc3339;
 
@@ -33,6 +34,7 @@ pub struct ChatRequest {
     tools: Option<Vec<Value>>,
     format: Option<Value>,
     think: Option<Value>,
+    keep_alive: Option<KeepAlive>,
 }
 
 impl Wire for ChatRequest {
@@ -41,13 +43,17 @@ impl Wire for ChatRequest {
     }
 }
 
-pub async fn create(ask: Ask) -> Result<Response, OllamaError> {
-    let Opened::<ChatRequest> { request, model, caller } = ask.open().await?;
+pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
+    let request: ChatRequest = ask.body().await?;
+    if request.messages.is_empty() {
+        let mut answer = presence::change(ask.app(), &request.model, request.keep_alive).await?;
+        answer["message"] = json!({ "role": "assistant", "content": "" });
+        return Ok(Json(answer).into_response());
+    }
+    let Opened { request, model, caller } = ask.admit(request)?;
+    presence::keep(&model, request.keep_alive);
     refuse_format(request.format.as_ref())?;
     let watch = Stopwatch::start();
-    if request.messages.is_empty() {
-        return Ok(Json(loaded(&model, "message")).into_response());
-    }
     let conversation = request.conversation()?;
     let mut job = conversation.job(&model, caller).await?;
     request.options.apply(&mut job, model.context())?;
@@ -104,15 +110,6 @@ fn message(given: &Value) -> Result<Value, ApiError> {
         }
     }
     Ok(message)
-}
-
-/// The answer to an empty prompt: the model is there.
-pub fn loaded(model: &Model, field: &str) -> Value {
-    let mut answer =
-        json!({ "model": model.name, "created_at": now_rfc3339(), "done": true, "done_reason": "load" });
-    answer[field] =
-        if field == "message" { json!({ "role": "assistant", "content": "" }) } else { "".into() };
-    answer
 }
 
 async fn whole(model: &Model, answer: ChatAnswer, watch: Stopwatch) -> Result<Value, OllamaError> {

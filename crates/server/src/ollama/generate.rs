@@ -8,15 +8,16 @@ use futures_util::{Stream, StreamExt, future};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::OllamaError;
-use super::chat::{loaded, refuse_format, thinking};
+use super::chat::{refuse_format, thinking};
 use super::options::Options;
 use super::stats::Stopwatch;
+use super::{OllamaError, presence};
 use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::chat::Conversation;
 use crate::generation::{Answer, Caller, Job, Piece, Stopped, text_prompt};
 use crate::model::Model;
+use crate::model::lease::KeepAlive;
 use crate::ndjson;
 use crate::time::now_rfc3339;
 
@@ -38,6 +39,7 @@ pub struct GenerateRequest {
     context: Option<Vec<u32>>,
     #[serde(default)]
     options: Options,
+    keep_alive: Option<KeepAlive>,
 }
 
 impl Wire for GenerateRequest {
@@ -46,12 +48,16 @@ impl Wire for GenerateRequest {
     }
 }
 
-pub async fn create(ask: Ask) -> Result<Response, OllamaError> {
-    let Opened::<GenerateRequest> { request, model, caller } = ask.open().await?;
-    request.check()?;
+pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
+    let request: GenerateRequest = ask.body().await?;
     if request.prompt.is_empty() {
-        return Ok(Json(loaded(&model, "response")).into_response());
+        let mut answer = presence::change(ask.app(), &request.model, request.keep_alive).await?;
+        answer["response"] = "".into();
+        return Ok(Json(answer).into_response());
     }
+    let Opened { request, model, caller } = ask.admit(request)?;
+    presence::keep(&model, request.keep_alive);
+    request.check()?;
     let mut job = request.job(&model, caller).await?;
     request.options.apply(&mut job, model.context())?;
     let mut known = job.prompt.clone();

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use super::OllamaError;
 use crate::app::Shared;
 use crate::ask::{Ask, Wire};
-use crate::model::Model;
+use crate::embedding::{EmbeddingModel, Ready};
+use crate::error::ApiError;
+use crate::library::Library;
+use crate::model::{Model, ModelFacts};
 use crate::time::rfc3339;
 
 /// What a client that looks for Ollama wants to read.
@@ -21,37 +24,57 @@ pub async fn version() -> Json<Value> {
     Json(json!({ "version": "0.13.0" }))
 }
 
-pub async fn tags(State(app): State<Shared>) -> Json<Value> {
-    let models: Vec<_> = app.models.all().iter().map(|model| row(model)).collect();
-    Json(json!({ "models": models }))
+/// The models on disk, and those served from elsewhere.
+pub async fn tags(State(app): State<Shared>) -> Result<Json<Value>, OllamaError> {
+    let installed = match &app.shelf {
+        Some(shelf) => shelf.with(Library::installed).await?,
+        None => Vec::new(),
+    };
+    let mut rows: Vec<_> = installed.iter().map(|model| row(&model.name, &model.facts)).collect();
+    let served = app.models.all();
+    let elsewhere = served.iter().filter(|model| installed.iter().all(|other| other.name != model.name));
+    rows.extend(elsewhere.map(|model| row(&model.name, &model.facts)));
+    Ok(Json(json!({ "models": rows })))
 }
 
+/// The models in memory.
 pub async fn ps(State(app): State<Shared>) -> Json<Value> {
     let running = |model: &Model| {
-        let mut row = row(model);
+        let mut row = row(&model.name, &model.facts);
+        row["size"] = model.facts.memory.into();
         row["size_vram"] = json!(0);
         row["context_length"] = model.context().into();
-        // Models stay until they are told to go.
-        row["expires_at"] = "9999-12-31T23:59:59Z".into();
+        row["expires_at"] = model.lease.expires().map_or(NEVER.into(), |time| rfc3339(time).into());
         row
     };
-    let models: Vec<_> = app.models.all().iter().map(|model| running(model)).collect();
+    let embeds = |model: &EmbeddingModel| {
+        let ready = model.loaded()?;
+        let mut row = row(&model.name, &ready.facts);
+        row["size_vram"] = json!(0);
+        row["context_length"] = ready.embedder.facts().max_tokens.into();
+        row["expires_at"] = NEVER.into();
+        Some(row)
+    };
+    let mut models: Vec<_> = app.models.all().iter().map(|model| running(model)).collect();
+    models.extend(app.embeddings.all().iter().filter_map(|model| embeds(model)));
     Json(json!({ "models": models }))
 }
 
-fn row(model: &Model) -> Value {
+/// When models go that stay until they are told to.
+const NEVER: &str = "9999-12-31T23:59:59Z";
+
+fn row(name: &str, facts: &ModelFacts) -> Value {
     json!({
-        "name": model.name,
-        "model": model.name,
-        "modified_at": rfc3339(model.facts.modified),
-        "size": model.facts.bytes,
-        "digest": model.facts.digest,
-        "details": details(model),
+        "name": name,
+        "model": name,
+        "modified_at": rfc3339(facts.modified),
+        "size": facts.bytes,
+        "digest": facts.digest,
+        "details": details(facts),
     })
 }
 
-fn details(model: &Model) -> Value {
-    let facts = &model.facts;
+fn details(facts: &ModelFacts) -> Value {
     json!({
         "parent_model": "",
         "format": facts.format,
@@ -83,8 +106,12 @@ impl Wire for ShowRequest {
     }
 }
 
-pub async fn show(ask: Ask) -> Result<Json<Value>, OllamaError> {
-    let (_, model) = ask.read::<ShowRequest>().await?;
+pub async fn show(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
+    let request: ShowRequest = ask.body().await?;
+    if let Some(model) = ask.app().embeddings.named(&request.model) {
+        return Ok(Json(show_embedding(model).await?));
+    }
+    let model = ask.app().models.find(&request.model)?;
     let architecture = model.facts.family.clone();
     let mut capabilities = vec!["completion"];
     if model.template.writes_tools() {
@@ -102,11 +129,29 @@ pub async fn show(ask: Ask) -> Result<Json<Value>, OllamaError> {
         "modelfile": format!("FROM {}\n", model.name),
         "parameters": "",
         "template": model.template.source(),
-        "details": details(&model),
+        "details": details(&model.facts),
         "model_info": info,
         "capabilities": capabilities,
         "modified_at": rfc3339(model.facts.modified),
     })))
+}
+
+async fn show_embedding(model: &EmbeddingModel) -> Result<Value, ApiError> {
+    let Ready { embedder, facts } = model.ready().await?;
+    let of_model = embedder.facts();
+    let mut info =
+        json!({ "general.architecture": facts.family, "general.parameter_count": facts.parameters });
+    info[format!("{}.context_length", facts.family)] = of_model.max_tokens.into();
+    info[format!("{}.embedding_length", facts.family)] = of_model.dimensions.into();
+    Ok(json!({
+        "modelfile": format!("FROM {}\n", model.name),
+        "parameters": "",
+        "template": "",
+        "details": details(facts),
+        "model_info": info,
+        "capabilities": ["embedding"],
+        "modified_at": rfc3339(facts.modified),
+    }))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ impl OpenAiError {
             Kind::RateLimited => "rate_limit_error",
             Kind::Overloaded => "service_unavailable_error",
             Kind::TimedOut => "timeout_error",
-            Kind::Internal => "server_error",
+            Kind::NoRoom | Kind::Internal => "server_error",
         };
         json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
     }

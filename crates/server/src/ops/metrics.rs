@@ -6,6 +6,7 @@ use std::fmt::Write;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use ropeway_batcher::Totals;
 use ropeway_engine::Class;
 use ropeway_engine::metrics::{Experience, FINISHES, Histogram, Metrics, SECONDS};
 
@@ -18,7 +19,36 @@ pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
         .iter()
         .map(|model| (model.name.clone(), model.engine().board().metrics(), model.engine().board().queued()))
         .collect();
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page(&engines))
+    let embedders: Vec<_> = app
+        .embeddings
+        .all()
+        .iter()
+        .filter_map(|model| Some((model.name.clone(), model.loaded()?.embedder.totals())))
+        .collect();
+    let page = page(&engines) + &embedding(&embedders);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+}
+
+/// Embedding models that are loaded.
+fn embedding(embedders: &[(String, Totals)]) -> String {
+    let mut page = String::new();
+    let mut one = |kind: &str, name: &str, help: &str, value: &dyn Fn(&Totals) -> f64| {
+        let _ =
+            writeln!(page, "# HELP ropeway_embedding_{name} {help}\n# TYPE ropeway_embedding_{name} {kind}");
+        for (model, totals) in embedders {
+            let (model, value) = (escaped(model), value(totals));
+            let _ = writeln!(page, "ropeway_embedding_{name}{{model_name=\"{model}\"}} {value}");
+        }
+    };
+    one("gauge", "waiting", "Texts that wait for a batch.", &|t| t.waiting as f64);
+    one("counter", "batches_total", "Batches computed.", &|t| t.batches as f64);
+    one("counter", "texts_total", "Texts computed.", &|t| t.jobs as f64);
+    one("counter", "tokens_total", "Tokens computed.", &|t| t.tokens as f64);
+    one("counter", "failed_total", "Texts that failed.", &|t| t.failed as f64);
+    one("counter", "cancelled_total", "Texts nobody waited for any more.", &|t| t.cancelled as f64);
+    one("counter", "rejected_total", "Texts turned down because too many waited.", &|t| t.rejected as f64);
+    one("counter", "seconds_total", "Time spent computing.", &|t| t.busy.as_secs_f64());
+    page
 }
 
 /// Its model, its figures and its queue.

@@ -63,8 +63,8 @@ impl Executor for Gated {
     }
 }
 
-/// Models on a gated engine that lets so many requests wait; `None` (and a reason on the screen) without a tokenizer.
-pub fn models(queue: usize) -> Option<(Models, Gate)> {
+/// A model on a gated engine that lets so many requests wait; `None` (and a reason on the screen) without a tokenizer.
+pub fn model(name: &str, queue: usize) -> Option<(Arc<Model>, Gate)> {
     let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
     let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
     let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
@@ -79,9 +79,15 @@ pub fn models(queue: usize) -> Option<(Models, Gate)> {
     let gate = Gate::default();
     let executor = Gated { inner: MockExecutor::new(limits), gate: gate.clone() };
     let (handle, _) = spawn(Box::new(executor), &Settings { queue, ..Settings::default() });
+    let model = Model::new(name.into(), tokenizer, template, ModelFacts::default(), handle);
+    Some((Arc::new(model), gate))
+}
+
+/// Models on a gated engine that lets so many requests wait.
+pub fn models(queue: usize) -> Option<(Models, Gate)> {
+    let (model, gate) = model("smollm2:135m", queue)?;
     let models = Models::default();
-    let model = Model::new("smollm2:135m".into(), tokenizer, template, ModelFacts::default(), handle);
-    models.add(Arc::new(model));
+    models.add(model);
     Some((models, gate))
 }
 

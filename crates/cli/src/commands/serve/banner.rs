@@ -4,7 +4,8 @@ use ropeway_server::App;
 
 /// The whole text.
 pub fn ready(app: &App, urls: &[String]) -> String {
-    let names: Vec<_> = app.models.all().iter().map(|model| model.name.clone()).collect();
+    let mut names: Vec<_> = app.models.all().iter().map(|model| model.name.clone()).collect();
+    names.extend(app.embeddings.all().iter().map(|model| model.name.clone()));
     let first = names.first().map_or("", String::as_str);
     let url = urls.first().map_or("", String::as_str);
     format!(

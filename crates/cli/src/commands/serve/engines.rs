@@ -1,12 +1,13 @@
 //! Engines of a server: started when it starts, and again if one falls.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ropeway_server::{App, Model};
+use ropeway_server::{Model, ModelFacts};
 use ropeway_text::Tokenizer;
 
+use super::ledger::Promise;
 use super::logs;
 use crate::engine_args::{EngineArgs, For, Started};
 use crate::facts::Facts;
@@ -20,57 +21,81 @@ const BREATH: Duration = Duration::from_secs(1);
 /// Time between two lines about the batch.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// Loads a model, starts its engine and serves it.
-pub fn start(app: &Arc<App>, engine: &EngineArgs, options: &ModelArgs, name: &str) -> Result<(), Failure> {
-    let started = engine.start(options, name, For::Many)?;
-    tracing::info!(target: "engine", "{}", started.summary());
-    let (model, thread) = served(started)?;
-    let model = Arc::new(model);
-    app.models.add(Arc::clone(&model));
-    watch(model, thread, engine.clone(), options.clone());
-    Ok(())
+/// How a model's engine is started, now and after it fell.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// How requests share the machine.
+    pub engine: EngineArgs,
+    /// How the model is run.
+    pub options: ModelArgs,
+    /// Its name in the store, or its path.
+    pub given: String,
+    /// What clients call it.
+    pub name: String,
+    /// Bytes of KV memory.
+    pub kv: u64,
 }
 
-/// Logs every engine's latest step, once a second and only if there is a new one.
-pub fn log_batches(app: &Arc<App>) {
-    for model in app.models.all() {
-        std::thread::spawn(move || {
-            let mut seen = 0;
-            loop {
-                std::thread::sleep(GLANCE);
-                if let Some(record) = model.engine().board().records_after(seen).last() {
-                    seen = record.step;
-                    logs::batch(&model.name, record);
-                }
-            }
-        });
+impl Recipe {
+    fn cook(&self) -> Result<Started, Failure> {
+        self.engine.start(&self.options, &self.given, For::ManyWithin(self.kv))
     }
 }
 
-fn served(started: Started) -> Result<(Model, JoinHandle<()>), Failure> {
+/// Loads a model and starts its engine. The memory promised to it is given back when the engine has ended.
+pub fn start(recipe: Recipe, promise: Promise) -> Result<Arc<Model>, Failure> {
+    let started = recipe.cook()?;
+    tracing::info!(target: "engine", "{}", started.summary());
+    let (model, thread) = served(started, recipe.name.clone())?;
+    let model = Arc::new(model);
+    watch(Arc::downgrade(&model), thread, recipe, promise);
+    Ok(model)
+}
+
+/// Logs an engine's latest step, once a second and only if there is a new one.
+pub fn log_batches(model: &Arc<Model>) {
+    let model = Arc::downgrade(model);
+    std::thread::spawn(move || {
+        let mut seen = 0;
+        loop {
+            std::thread::sleep(GLANCE);
+            let Some(model) = model.upgrade() else { return };
+            if let Some(record) = model.engine().board().records_after(seen).last() {
+                seen = record.step;
+                logs::batch(&model.name, record);
+            }
+        }
+    });
+}
+
+fn served(started: Started, name: String) -> Result<(Model, JoinHandle<()>), Failure> {
     let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
     let template = started.chat_template()?;
     let facts = Facts::of(&started.files, &started.checkpoint).for_server();
-    let Started { name, handle, thread, .. } = started;
+    let facts = ModelFacts { memory: started.memory, ..facts };
+    let Started { handle, thread, .. } = started;
     Ok((Model::new(name, tokenizer, template, facts, handle), thread))
 }
 
-/// Starts the engine again whenever it falls. One that ends by itself was told to.
-fn watch(model: Arc<Model>, mut thread: JoinHandle<()>, engine: EngineArgs, options: ModelArgs) {
+/// Starts the engine again whenever it falls, as long as the model is there. One that ends by itself was told to, or
+/// nobody holds its model any more.
+fn watch(model: Weak<Model>, mut thread: JoinHandle<()>, recipe: Recipe, promise: Promise) {
     std::thread::spawn(move || {
         while thread.join().is_err() {
-            tracing::error!(target: "engine", model = model.name, "the engine fell; starting it again");
+            tracing::error!(target: "engine", model = recipe.name, "the engine fell; starting it again");
             std::thread::sleep(BREATH);
-            match engine.start(&options, &model.name, For::Many) {
+            let Some(model) = model.upgrade() else { break };
+            match recipe.cook() {
                 Ok(started) => {
                     model.replace_engine(started.handle);
                     thread = started.thread;
                 }
                 Err(failure) => {
-                    tracing::error!(target: "engine", model = model.name, %failure, "the engine could not be started again");
-                    return;
+                    tracing::error!(target: "engine", model = recipe.name, %failure, "the engine could not be started again");
+                    break;
                 }
             }
         }
+        drop(promise);
     });
 }

@@ -1,11 +1,15 @@
 //! `ropeway serve`: models on the network.
 //!
-//! Layout: [`access`], [`limits`] and [`logs`] are groups of its flags, [`banner`] is what a person sees at the start,
-//! [`engines`] loads models and starts them again if they fall.
+//! Layout: [`access`], [`limits`], [`logs`] and [`embeddings`] are groups of its flags, [`banner`] is what a person sees at the start,
+//! [`library`] knows the models on disk and [`ledger`] the memory they take, [`engines`] loads them and starts them again
+//! if they fall.
 
 mod access;
 mod banner;
+mod embeddings;
 mod engines;
+mod ledger;
+mod library;
 mod limits;
 mod logs;
 
@@ -17,12 +21,15 @@ use std::time::Duration;
 use clap::Args;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 use ropeway_server::guard::Guard;
+use ropeway_server::library::{Library, Shelf};
 use ropeway_server::observe::otlp::Exporter;
 use ropeway_server::ops::health::Phase;
 use ropeway_server::serve::Listening;
-use ropeway_server::{Alias, App, Models};
+use ropeway_server::{Alias, App, Model, Models};
 
 use self::access::AccessArgs;
+use self::embeddings::EmbedArgs;
+use self::library::{Shelves, served_name};
 use self::limits::LimitArgs;
 use self::logs::LogArgs;
 use crate::descriptors::raise_limit;
@@ -58,6 +65,9 @@ pub struct Serve {
     /// Take every model name that clients send for the first model
     #[arg(long)]
     any_model: bool,
+    /// Clients may not fetch, load, unload or delete models
+    #[arg(long)]
+    fixed_models: bool,
     /// File of settings (default: ropeway.toml here, or in ~/.config/ropeway)
     #[arg(long, value_name = "FILE")]
     #[allow(dead_code, reason = "it is read before the rest of the command line: see `settings`")]
@@ -68,6 +78,8 @@ pub struct Serve {
     drain_timeout: u64,
     #[command(flatten)]
     access: AccessArgs,
+    #[command(flatten)]
+    embed: EmbedArgs,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
@@ -94,13 +106,15 @@ impl Serve {
         Ok(())
     }
 
-    async fn serve(self) -> Result<(), Failure> {
+    async fn serve(mut self) -> Result<(), Failure> {
+        self.options.turnstile = Some(Arc::default());
         let listening = Listening::bind(&self.listen).await?.with_tls(self.access.tls()?);
         let addresses = listening.addresses()?;
-        let app = Arc::new(self.app(&addresses)?);
+        let shelves = Arc::new(self.shelves()?);
+        let app = Arc::new(self.app(&addresses, &shelves)?);
         let drain = Duration::from_secs(self.drain_timeout);
         let (failed, failure) = tokio::sync::oneshot::channel();
-        self.load(Arc::clone(&app), addresses, failed);
+        self.load(Arc::clone(&app), shelves, addresses, failed);
         let (told, was_told) = tokio::sync::oneshot::channel();
         let shutdown = async move {
             tokio::select! {
@@ -113,9 +127,20 @@ impl Serve {
         was_told.await.map_or(Ok(()), Err)
     }
 
-    fn app(&self, addresses: &[SocketAddr]) -> Result<App, Failure> {
-        let models = Models::new(self.aliases.clone());
+    fn shelves(&self) -> Result<Shelves, Failure> {
+        Shelves::new(self.engine.clone(), self.options.clone(), &self.models, self.logs.log_batches)
+    }
+
+    fn app(&self, addresses: &[SocketAddr], shelves: &Arc<Shelves>) -> Result<App, Failure> {
+        let alias = |alias: &Alias| Alias { model: served_name(&alias.model), ..alias.clone() };
+        let models = Models::new(self.aliases.iter().map(alias).collect());
+        for copy in shelves.copies()? {
+            models.add_copy(copy);
+        }
+        let library: Arc<dyn Library> = Arc::clone(shelves) as _;
         Ok(App {
+            embeddings: self.embed.models(&self.options, self.logs.log_batches),
+            shelf: (!self.fixed_models).then(|| Shelf::new(library)),
             limits: self.limits.limits(),
             guard: Guard {
                 hosts: self.access.hosts(addresses),
@@ -129,16 +154,22 @@ impl Serve {
     }
 
     /// Loads the models beside the server, so that it answers questions about its health from the start.
-    fn load(self, app: Arc<App>, addresses: Vec<SocketAddr>, failed: tokio::sync::oneshot::Sender<Failure>) {
+    fn load(
+        self,
+        app: Arc<App>,
+        shelves: Arc<Shelves>,
+        addresses: Vec<SocketAddr>,
+        failed: tokio::sync::oneshot::Sender<Failure>,
+    ) {
         std::thread::spawn(move || {
-            for name in &self.models {
-                if let Err(failure) = engines::start(&app, &self.engine, &self.options, name) {
-                    let _ = failed.send(failure);
-                    return;
+            for given in &self.models {
+                match start(&app, &shelves, given) {
+                    Ok(model) => app.models.add(model),
+                    Err(failure) => {
+                        let _ = failed.send(failure);
+                        return;
+                    }
                 }
-            }
-            if self.logs.log_batches {
-                engines::log_batches(&app);
             }
             app.life.enter(Phase::Ready);
             let urls = self.access.urls(&addresses);
@@ -149,6 +180,16 @@ impl Serve {
             }
         });
     }
+}
+
+/// Loads a model, unless its name is taken.
+fn start(app: &App, shelves: &Shelves, given: &str) -> Result<Arc<Model>, Failure> {
+    let name = served_name(given);
+    if app.models.all().iter().any(|other| other.name == name) {
+        let what = format!("two models are called {name}");
+        return Err(Failure::new(what, "leave one --model out, or give its file another name"));
+    }
+    shelves.start(given)
 }
 
 /// Waits for the word to end: SIGTERM or Ctrl-C.

@@ -1,10 +1,13 @@
-//! A model that is served: its engine, its words and what is known about it.
+//! A model that is served: its engine, its words, what is known about it, and how long it stays ([`lease`]).
+
+pub mod lease;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ropeway_engine::Handle;
 use ropeway_text::{ChatTemplate, OutputStyle, Tokenizer};
 
+use self::lease::Lease;
 use crate::error::{ApiError, Kind};
 
 /// What is known about a model's files.
@@ -20,6 +23,8 @@ pub struct ModelFacts {
     pub parameters: u64,
     /// Bytes of its files.
     pub bytes: u64,
+    /// Bytes of memory that its weights and its KV blocks take when it is loaded.
+    pub memory: u64,
     /// sha256 of its main file, if known.
     pub digest: String,
     /// When its files were fetched, in seconds since 1970.
@@ -40,6 +45,8 @@ pub struct Model {
     pub facts: ModelFacts,
     /// Since when it is served, in seconds since 1970.
     pub created: u64,
+    /// How long it stays.
+    pub lease: Arc<Lease>,
     /// Bytes of its longest token, where that tells how many tokens a text has at least.
     longest_token: Option<usize>,
     engine: RwLock<Handle>,
@@ -57,7 +64,14 @@ impl Model {
         let created = unix_seconds();
         let style = OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some());
         let longest_token = tokenizer.longest_token();
-        Self { name, style, tokenizer, template, facts, created, longest_token, engine: RwLock::new(engine) }
+        let (lease, engine) = (Arc::default(), RwLock::new(engine));
+        Self { name, tokenizer, template, style, facts, created, lease, longest_token, engine }
+    }
+
+    /// Whether requests run or wait.
+    pub fn is_busy(&self) -> bool {
+        let engine = self.engine();
+        engine.board().queued() > 0 || engine.board().metrics().running > 0
     }
 
     /// The way to its engine.
@@ -123,6 +137,8 @@ impl std::str::FromStr for Alias {
 pub struct Models {
     served: RwLock<Vec<Arc<Model>>>,
     aliases: Vec<Alias>,
+    /// Other names that clients gave to models on disk.
+    copies: RwLock<Vec<Alias>>,
     /// Whether names that are not known mean the first model.
     takes_any_name: bool,
 }
@@ -130,7 +146,7 @@ pub struct Models {
 impl Models {
     /// No models yet.
     pub fn new(aliases: Vec<Alias>) -> Self {
-        Self { served: RwLock::default(), aliases, takes_any_name: false }
+        Self { aliases, ..Self::default() }
     }
 
     /// Names that are not known mean the first model.
@@ -146,11 +162,12 @@ impl Models {
         served.push(model);
     }
 
-    /// Serves it no longer.
-    pub fn remove(&self, name: &str) -> Option<Arc<Model>> {
+    /// Serves it no longer; whether it was served.
+    pub fn remove(&self, model: &Arc<Model>) -> bool {
         let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
-        let place = served.iter().position(|model| same_name(&model.name, name))?;
-        Some(served.remove(place))
+        let before = served.len();
+        served.retain(|other| !Arc::ptr_eq(other, model));
+        served.len() < before
     }
 
     /// All of them, in the order they were added.
@@ -158,22 +175,45 @@ impl Models {
         self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// One more name for a model.
+    pub fn add_copy(&self, copy: Alias) {
+        self.remove_copy(&copy.pattern);
+        self.copies.write().unwrap_or_else(PoisonError::into_inner).push(copy);
+    }
+
+    /// The name means nothing any more.
+    pub fn remove_copy(&self, name: &str) {
+        self.copies.write().unwrap_or_else(PoisonError::into_inner).retain(|copy| copy.pattern != name);
+    }
+
+    /// The model that an alias of the operator's stands for.
+    pub fn alias_of(&self, name: &str) -> Option<String> {
+        self.aliases.iter().find(|alias| alias.covers(name)).map(|alias| alias.model.clone())
+    }
+
+    /// Whether names that are not known mean the first model.
+    pub fn takes_any_name(&self) -> bool {
+        self.takes_any_name
+    }
+
+    /// The model of this name or alias, if it is served.
+    pub fn loaded(&self, name: &str) -> Option<Arc<Model>> {
+        let served = self.all();
+        let by_name = |name: &str| {
+            let exact = served.iter().find(|model| model.name == name);
+            exact.or_else(|| served.iter().find(|model| same_name(&model.name, name))).cloned()
+        };
+        let aliased = |aliases: &[Alias]| {
+            aliases.iter().find(|alias| alias.covers(name)).and_then(|alias| by_name(&alias.model))
+        };
+        let copies = || self.copies.read().unwrap_or_else(PoisonError::into_inner);
+        by_name(name).or_else(|| aliased(&self.aliases)).or_else(|| aliased(&copies()))
+    }
+
     /// The model a client means.
     pub fn find(&self, name: &str) -> Result<Arc<Model>, ApiError> {
-        let served = self.all();
-        let by_name = |name: &str| served.iter().find(|model| same_name(&model.name, name)).cloned();
-        let aliased = || self.aliases.iter().find(|alias| alias.covers(name)).and_then(|a| by_name(&a.model));
-        let any = || served.first().filter(|_| self.takes_any_name).cloned();
-        by_name(name).or_else(aliased).or_else(any).ok_or_else(|| {
-            let names: Vec<_> = served.iter().map(|model| model.name.as_str()).collect();
-            let known = if names.is_empty() { "none is loaded yet".into() } else { names.join(", ") };
-            ApiError::new(
-                Kind::NotFound,
-                format!("the model {name:?} is not served here; served: {known}. --alias gives a model other names, --any-model all of them"),
-            )
-            .about("model")
-            .coded("model_not_found")
-        })
+        let any = || self.all().first().filter(|_| self.takes_any_name).cloned();
+        self.loaded(name).or_else(any).ok_or_else(|| not_served(name, &self.all()))
     }
 
     /// The model of this name, or the one to use when a client names none.
@@ -193,8 +233,22 @@ impl Models {
     }
 }
 
+fn not_served(name: &str, served: &[Arc<Model>]) -> ApiError {
+    let names: Vec<_> = served.iter().map(|model| model.name.as_str()).collect();
+    let known = if names.is_empty() { "none is loaded yet".into() } else { names.join(", ") };
+    ApiError::new(
+        Kind::NotFound,
+        format!(
+            "the model {name:?} is not served here; served: {known}. POST /api/generate with only its name loads a \
+             model that is on disk; --alias gives a model other names, --any-model all of them"
+        ),
+    )
+    .about("model")
+    .coded("model_not_found")
+}
+
 /// `smollm2` means `smollm2:135m` if that is served, as does `smollm2:latest`.
-fn same_name(served: &str, asked: &str) -> bool {
+pub fn same_name(served: &str, asked: &str) -> bool {
     let base = |name: &str| name.split(':').next().unwrap_or(name).to_owned();
     let untagged = !asked.contains(':') || asked.ends_with(":latest");
     served == asked || (untagged && base(served) == base(asked))

@@ -1,0 +1,108 @@
+//! The models that embed and rank beside those that chat: loaded when first asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use ropeway_batcher::Settings;
+use ropeway_embed::{Embedder, EmbedderOptions};
+use ropeway_hub::catalogue::DEFAULT_EMBEDDING_MODEL;
+use ropeway_model::{LoadOptions, Precision, Quantize};
+use ropeway_server::embedding::{EmbeddingModel, EmbeddingModels, Loader, Ready};
+
+use super::library::served_name;
+use crate::embedder_args;
+use crate::model_args::ModelArgs;
+
+/// Time between two looks for new batches to log.
+const GLANCE: Duration = Duration::from_millis(250);
+
+/// How texts are embedded.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Embedding options")]
+pub struct EmbedArgs {
+    /// Embed no texts
+    #[arg(long)]
+    no_embeddings: bool,
+    /// A model that embeds or ranks, loaded when it is first asked for; may be
+    /// given several times
+    #[arg(long = "embed-model", value_name = "MODEL", default_value = DEFAULT_EMBEDDING_MODEL)]
+    embed_models: Vec<String>,
+    /// Longest time a text waits for company, in milliseconds; 0 never waits
+    #[arg(long, value_name = "MS", default_value_t = Settings::default().window.as_millis() as u16)]
+    embed_window: u16,
+    /// Most texts computed together; 1 switches batching off
+    #[arg(long, value_name = "TEXTS", default_value_t = Settings::default().max_batch as u16,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    embed_max_batch: u16,
+    /// Most tokens computed together
+    #[arg(long, value_name = "TOKENS", default_value_t = Settings::default().max_tokens as u16,
+          value_parser = clap::value_parser!(u16).range(1..=8192))]
+    embed_max_tokens: u16,
+    /// Texts that may wait before more are turned down
+    #[arg(long, value_name = "TEXTS", default_value_t = Settings::default().queue as u32,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    embed_queue: u32,
+    /// Pack weights as bytes while loading: about three times as fast, and
+    /// close to the same vectors
+    #[arg(long)]
+    embed_int8: bool,
+}
+
+impl EmbedArgs {
+    /// The models, none of them loaded yet.
+    pub fn models(&self, machine: &ModelArgs, log_batches: bool) -> EmbeddingModels {
+        let names: &[String] = if self.no_embeddings { &[] } else { &self.embed_models };
+        let options = self.options(machine);
+        let model = |given: &String| {
+            let (name, options, given) = (served_name(given), options.clone(), given.clone());
+            let logged = log_batches.then(|| name.clone());
+            let loader: Loader = Arc::new(move || {
+                let embedder =
+                    embedder_args::load(&given, &options).map_err(|failure| failure.to_string())?;
+                let embedder = Arc::new(embedder);
+                if let Some(name) = logged.clone() {
+                    log_all(name, &embedder);
+                }
+                Ok(Ready { embedder, facts: facts.for_server() })
+            });
+            EmbeddingModel::new(name, loader)
+        };
+        EmbeddingModels::new(names.iter().map(model).collect())
+    }
+
+    fn options(&self, machine: &ModelArgs) -> EmbedderOptions {
+        EmbedderOptions {
+            isa: machine.isa(),
+            threads: machine.threads(),
+            load: LoadOptions {
+                precision: Precision::Fast,
+                quantize: self.embed_int8.then_some(Quantize::Q8),
+            },
+            batching: Settings {
+                window: Duration::from_millis(self.embed_window.into()),
+                max_batch: self.embed_max_batch.into(),
+                max_tokens: self.embed_max_tokens.into(),
+                queue: self.embed_queue as usize,
+            },
+            turnstile: machine.turnstile.clone(),
+            ..EmbedderOptions::default()
+        }
+    }
+}
+
+/// Logs every batch, until the embedder is gone.
+fn log_all(model: String, embedder: &Arc<Embedder>) {
+    let embedder = Arc::downgrade(embedder);
+    std::thread::spawn(move || {
+        let mut seen = 0;
+        loop {
+            std::thread::sleep(GLANCE);
+            let Some(embedder) = embedder.upgrade() else { return };
+            for record in embedder.records_after(seen) {
+                seen = record.batch;
+                tracing::info!(target: "embed", model, "{record}");
+            }
+        }
+    });
+}

@@ -1,0 +1,303 @@
+//! The shared middle of every embedding API: models that turn texts into vectors or pairs into scores, and what can go
+//! wrong.
+//!
+//! A model is loaded when it is first asked for, once, however many ask at the same time. Texts of all requests meet in
+//! the embedder's batcher; a bad text fails its own request only. It must never know a wire format.
+
+use std::sync::Arc;
+
+use ropeway_batcher::{Priority, Rejected};
+use ropeway_embed::{EmbedError, EmbedOptions, Embedder, Embedding, Input, Score};
+use ropeway_engine::Class;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use crate::error::{A_MOMENT, ApiError, Kind};
+use crate::generation::{Caller, token_prompt};
+use crate::model::{ModelFacts, Models, same_name, unix_seconds};
+use crate::offload::offload;
+
+/// Texts of one request, as with OpenAI: more would let one client fill the queue.
+const MOST_TEXTS: usize = 2048;
+
+/// What makes an embedder; may take long.
+pub type Loader = Arc<dyn Fn() -> Result<Ready, String> + Send + Sync>;
+
+/// A loaded model.
+#[derive(Clone)]
+pub struct Ready {
+    /// The model itself.
+    pub embedder: Arc<Embedder>,
+    /// About its files.
+    pub facts: ModelFacts,
+}
+
+/// A model that embeds or ranks, loaded or not yet.
+pub struct EmbeddingModel {
+    /// Its full name, such as `all-minilm:l6-v2`.
+    pub name: String,
+    /// Since when it is served, in seconds since 1970.
+    pub created: u64,
+    loader: Loader,
+    ready: OnceCell<Ready>,
+}
+
+impl EmbeddingModel {
+    /// A model that will be loaded when it is first asked for.
+    pub fn new(name: String, loader: Loader) -> Self {
+        Self { name, created: unix_seconds(), loader, ready: OnceCell::new() }
+    }
+
+    /// The model, if it is loaded.
+    pub fn loaded(&self) -> Option<&Ready> {
+        self.ready.get()
+    }
+
+    /// The model, loaded first if need be.
+    pub async fn embedder(&self) -> Result<Arc<Embedder>, ApiError> {
+        self.ready().await.map(|ready| Arc::clone(&ready.embedder))
+    }
+
+    /// The model and what is known about it, loaded first if need be.
+    pub async fn ready(&self) -> Result<&Ready, ApiError> {
+        let load = || async {
+            let (loader, name) = (Arc::clone(&self.loader), &self.name);
+            let loaded = tokio::task::spawn_blocking(move || loader()).await;
+            let loaded = loaded.unwrap_or_else(|_| Err("loading it failed on a bug of Ropeway".into()));
+            loaded.map_err(|why| {
+                tracing::error!(target: "embed", model = name, why, "the model can't be loaded");
+                ApiError::new(Kind::Internal, format!("{name} can't be loaded: {why}"))
+            })
+        };
+        self.ready.get_or_try_init(load).await
+    }
+}
+
+/// The models that embed and rank.
+#[derive(Default)]
+pub struct EmbeddingModels(Vec<Arc<EmbeddingModel>>);
+
+impl EmbeddingModels {
+    /// These; the first is meant when none is named.
+    pub fn new(models: Vec<EmbeddingModel>) -> Self {
+        Self(models.into_iter().map(Arc::new).collect())
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Arc<EmbeddingModel>] {
+        &self.0
+    }
+
+    /// The model of this very name, give or take its tag.
+    pub fn named(&self, name: &str) -> Option<&Arc<EmbeddingModel>> {
+        self.0.iter().find(|model| same_name(&model.name, name))
+    }
+
+    /// The model a client means. Aliases and the taking of any name are those of the models that chat.
+    pub fn find(&self, name: Option<&str>, names: &Models) -> Result<Arc<EmbeddingModel>, ApiError> {
+        let by_name = |name: &str| self.named(name).cloned();
+        let found = match name {
+            None => self.0.first().cloned(),
+            Some(name) => by_name(name)
+                .or_else(|| by_name(&names.alias_of(name)?))
+                .or_else(|| self.0.first().filter(|_| names.takes_any_name()).cloned()),
+        };
+        found.ok_or_else(|| self.not_served(name.unwrap_or_default()))
+    }
+
+    fn not_served(&self, name: &str) -> ApiError {
+        let names: Vec<_> = self.0.iter().map(|model| model.name.as_str()).collect();
+        let known = if names.is_empty() {
+            "none; start the server without --no-embeddings".into()
+        } else {
+            names.join(", ")
+        };
+        ApiError::new(
+            Kind::NotFound,
+            format!(
+                "no embedding model {name:?} is served here; served: {known}. --embed-model serves another, --alias \
+                 gives one other names"
+            ),
+        )
+        .about("model")
+        .coded("model_not_found")
+    }
+}
+
+/// A text to embed, as clients send it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// In words.
+    Words(String),
+    /// In the model's own tokens.
+    Tokens(Vec<u32>),
+}
+
+/// The texts of a request: one or many, in words or in tokens.
+pub fn texts(input: &Value) -> Result<Vec<Text>, ApiError> {
+    let bad =
+        || ApiError::invalid("input is a text, a list of texts, a list of token ids or a list of such lists");
+    let tokens = |ids: &[Value]| token_prompt(ids).map(Text::Tokens);
+    let texts = match input {
+        Value::String(text) => vec![Text::Words(text.clone())],
+        Value::Array(items) if items.iter().all(Value::is_number) && !items.is_empty() => {
+            vec![tokens(items)?]
+        }
+        Value::Array(items) => {
+            let text = |item: &Value| match item {
+                Value::String(text) => Ok(Text::Words(text.clone())),
+                Value::Array(ids) => tokens(ids),
+                _ => Err(bad()),
+            };
+            items
+                .iter()
+                .map(text)
+                .collect::<Result<_, _>>()
+                .map_err(|error: ApiError| error.about("input"))?
+        }
+        _ => return Err(bad().about("input")),
+    };
+    at_most(texts.len(), "input")?;
+    Ok(texts)
+}
+
+/// Turns down more texts than one request may have.
+pub fn at_most(texts: usize, param: &str) -> Result<(), ApiError> {
+    if texts > MOST_TEXTS {
+        let what =
+            format!("{texts} texts are more than the {MOST_TEXTS} a request may have; send several requests");
+        return Err(ApiError::invalid(what).about(param));
+    }
+    Ok(())
+}
+
+/// The vectors of these texts, in their order. One bad text fails the request, and no other.
+pub async fn embed(
+    embedder: &Arc<Embedder>,
+    texts: Vec<Text>,
+    mut options: EmbedOptions,
+    caller: &Caller,
+) -> Result<Vec<Embedding>, ApiError> {
+    options.priority = priority(caller.class);
+    let here = Arc::clone(embedder);
+    let pending = offload(bytes(&texts), move || {
+        let submit = |(index, text): (usize, &Text)| {
+            let input = match text {
+                Text::Words(words) => Input::Text(words),
+                Text::Tokens(tokens) => Input::Tokens(tokens),
+            };
+            here.embed(input, &options).map_err(|error| failed(&error, index))
+        };
+        texts.iter().enumerate().map(submit).collect::<Result<Vec<_>, _>>()
+    })
+    .await?;
+    let embeddings = collect(pending, caller).await?;
+    book(caller, embeddings.iter().map(|embedding| embedding.tokens).sum());
+    Ok(embeddings)
+}
+
+/// How well each document fits the query.
+pub async fn rank(
+    embedder: &Arc<Embedder>,
+    query: String,
+    documents: Vec<String>,
+    caller: &Caller,
+) -> Result<Vec<Score>, ApiError> {
+    let (here, priority) = (Arc::clone(embedder), priority(caller.class));
+    let bytes = query.len() * documents.len() + documents.iter().map(String::len).sum::<usize>();
+    let pending = offload(bytes, move || {
+        let submit = |(index, document): (usize, &String)| {
+            here.score(&query, document, priority).map_err(|error| failed(&error, index))
+        };
+        documents.iter().enumerate().map(submit).collect::<Result<Vec<_>, _>>()
+    })
+    .await?;
+    let scores = collect(pending, caller).await?;
+    book(caller, scores.iter().map(|score| score.tokens).sum());
+    Ok(scores)
+}
+
+/// Waits for all results, as long as the request may take.
+async fn collect<T>(
+    pending: Vec<impl Future<Output = Result<T, EmbedError>>>,
+    caller: &Caller,
+) -> Result<Vec<T>, ApiError> {
+    let all = async {
+        let mut results = Vec::with_capacity(pending.len());
+        for (index, pending) in pending.into_iter().enumerate() {
+            results.push(pending.await.map_err(|error| failed(&error, index))?);
+        }
+        Ok(results)
+    };
+    let Some(deadline) = caller.deadline else { return all.await };
+    tokio::time::timeout(deadline, all).await.unwrap_or_else(|_| {
+        let what = format!("it took longer than the {} seconds a request may", deadline.as_secs());
+        Err(ApiError::new(Kind::TimedOut, what).coded("timeout"))
+    })
+}
+
+/// Takes what was computed off the client's allowance.
+fn book(caller: &Caller, tokens: usize) {
+    caller.progress.submitted(caller.class, tokens);
+    if let Some(permit) = &caller.permit {
+        permit.spend(tokens);
+    }
+}
+
+fn priority(class: Class) -> Priority {
+    match class {
+        Class::Interactive => Priority::High,
+        Class::Default => Priority::Normal,
+        Class::Bulk => Priority::Low,
+    }
+}
+
+fn bytes(texts: &[Text]) -> usize {
+    let one = |text: &Text| match text {
+        Text::Words(words) => words.len(),
+        Text::Tokens(tokens) => tokens.len(),
+    };
+    texts.iter().map(one).sum()
+}
+
+/// What went wrong with one of the texts.
+fn failed(error: &EmbedError, index: usize) -> ApiError {
+    let place = format!("input[{index}]");
+    match error {
+        EmbedError::Rejected(Rejected::Full { .. } | Rejected::Stopped) => {
+            ApiError::new(Kind::Overloaded, error.to_string()).retry_after(A_MOMENT)
+        }
+        EmbedError::TooLong { .. } => {
+            ApiError::invalid(format!("{place}: {error}")).about("input").coded("context_length_exceeded")
+        }
+        EmbedError::Text(_) | EmbedError::Empty | EmbedError::BadToken { .. } => {
+            ApiError::invalid(format!("{place}: {error}")).about("input")
+        }
+        EmbedError::BadDimensions { .. } => ApiError::invalid(error.to_string()).about("dimensions"),
+        EmbedError::NotAnEmbedder | EmbedError::NotARanker => {
+            ApiError::invalid(error.to_string()).about("model")
+        }
+        _ => ApiError::new(Kind::Internal, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn input_comes_in_four_forms() {
+        let words = |text: &str| Text::Words(text.into());
+        assert_eq!(texts(&json!("a")), Ok(vec![words("a")]));
+        assert_eq!(texts(&json!(["a", "b"])), Ok(vec![words("a"), words("b")]));
+        assert_eq!(texts(&json!([1, 2])), Ok(vec![Text::Tokens(vec![1, 2])]));
+        assert_eq!(texts(&json!([[1], [2, 3]])), Ok(vec![Text::Tokens(vec![1]), Text::Tokens(vec![2, 3])]));
+        assert_eq!(texts(&json!([])), Ok(vec![]));
+        for bad in [json!(null), json!({}), json!([true]), json!([[1, -1]]), json!(["a", 1])] {
+            assert!(texts(&bad).is_err(), "{bad}");
+        }
+        assert!(texts(&json!(vec!["a"; MOST_TEXTS + 1])).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! `POST /api/embed`, and `POST /api/embeddings` of old.
+
+use std::time::Instant;
+
+use axum::Json;
+use ropeway_embed::{EmbedOptions, TooLong};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::OllamaError;
+use crate::ask::{Ask, Wire};
+use crate::embedding::{Text, embed, texts};
+
+/// What clients send today.
+#[derive(Clone, Debug, Deserialize)]
+pub struct EmbedRequest {
+    model: String,
+    #[serde(default)]
+    input: Value,
+    /// Whether a text that is too long is cut, which it is unless told otherwise.
+    truncate: Option<bool>,
+    dimensions: Option<usize>,
+}
+
+impl Wire for EmbedRequest {
+    fn model(&self) -> Option<&str> {
+        Some(&self.model)
+    }
+}
+
+pub async fn create(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
+    let request: EmbedRequest = ask.body().await?;
+    let start = Instant::now();
+    let texts = if request.input.is_null() { Vec::new() } else { texts(&request.input)? };
+    let (model, caller) = ask.embedding_model(&request)?;
+    let embedder = model.embedder().await?;
+    let loaded = start.elapsed();
+    let too_long = if request.truncate == Some(false) { TooLong::Refuse } else { TooLong::Truncate };
+    // Ollama's vectors have length 1, whatever the model says.
+    let options = EmbedOptions {
+        dimensions: request.dimensions,
+        too_long,
+        normalise: Some(true),
+        ..EmbedOptions::default()
+    };
+    let embeddings = embed(&embedder, texts, options, &caller).await?;
+    let tokens: usize = embeddings.iter().map(|embedding| embedding.tokens).sum();
+    Ok(Json(json!({
+        "model": model.name,
+        "embeddings": embeddings.into_iter().map(|embedding| embedding.vector).collect::<Vec<_>>(),
+        "total_duration": start.elapsed().as_nanos() as u64,
+        "load_duration": loaded.as_nanos() as u64,
+        "prompt_eval_count": tokens,
+    })))
+}
+
+/// What clients sent once.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LegacyRequest {
+    model: String,
+    #[serde(default)]
+    prompt: String,
+}
+
+impl Wire for LegacyRequest {
+    fn model(&self) -> Option<&str> {
+        Some(&self.model)
+    }
+}
+
+pub async fn legacy(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
+    let request: LegacyRequest = ask.body().await?;
+    let (model, caller) = ask.embedding_model(&request)?;
+    let embedder = model.embedder().await?;
+    if request.prompt.is_empty() {
+        return Ok(Json(json!({ "embedding": [] })));
+    }
+    let texts = vec![Text::Words(request.prompt)];
+    let mut embeddings = embed(&embedder, texts, EmbedOptions::default(), &caller).await?;
+    Ok(Json(json!({ "embedding": embeddings.pop().map(|embedding| embedding.vector) })))
+}
