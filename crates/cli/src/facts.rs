@@ -87,6 +87,8 @@ impl Facts {
             quantization: self.quantization.clone().unwrap_or_default(),
             parameters: self.parameters,
             bytes: self.bytes,
+            // Known when it is loaded.
+            memory: 0,
             digest: String::new(),
             modified: since_1970.map_or(0, |time| time.as_secs()),
         }

@@ -58,7 +58,7 @@ impl EmbedArgs {
             let (name, options, given) = (served_name(given), options.clone(), given.clone());
             let logged = log_batches.then(|| name.clone());
             let loader: Loader = Arc::new(move || {
-                let embedder =
+                let (embedder, facts) =
                     embedder_args::load(&given, &options).map_err(|failure| failure.to_string())?;
                 let embedder = Arc::new(embedder);
                 if let Some(name) = logged.clone() {
