@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn only_what_is_lent_goes_by_itself() {
         let lease = Lease::default();
         lease.keep(KeepAlive::For(Duration::ZERO));

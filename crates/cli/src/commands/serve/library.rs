@@ -142,11 +142,12 @@ pub fn served_name(given: &str) -> String {
     let path = Path::new(given);
     let in_catalogue = ropeway_hub::Catalogue::builtin().find(given).map(|entry| entry.name.to_owned());
     let whole = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let stem = || match path.is_dir() {
-        true => Some(whole().file_name()?.to_string_lossy().into_owned()),
-        false => Some(path.file_stem()?.to_string_lossy().into_owned()),
+    let own = || {
+        let whole = whole();
+        let name = if path.is_dir() { whole.file_name() } else { whole.file_stem() };
+        name.map(|name| name.to_string_lossy().into_owned())
     };
-    let local = || path.exists().then(stem).flatten();
+    let local = || path.exists().then(own).flatten();
     in_catalogue.or_else(local).unwrap_or_else(|| given.to_owned())
 }
 
