@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ropeway_executor::{Batch, Executor, ExecutorError, Limits, StepOutput};
+use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_kernels::attention::Span;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_kernels::route::KvSlot;
@@ -16,7 +16,7 @@ use ropeway_model::{
 };
 use ropeway_weights::Checkpoint;
 
-use crate::sampling::Samplers;
+use crate::sampling::{Asked, Samplers};
 
 /// Tokens of the default step: enough rows for every weight panel to be reused from cache, few enough for the
 /// step's arrays to stay near it.
@@ -217,12 +217,17 @@ impl Executor for CpuExecutor {
         }
     }
 
-    fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn execute_guided(
+        &mut self,
+        batch: &Batch,
+        guides: &dyn Guides,
+        output: &mut StepOutput,
+    ) -> Result<(), ExecutorError> {
         let turnstile = self.turnstile.clone();
         let _turn = turnstile.as_deref().map(Turnstile::enter);
         self.forward(batch)?;
         let logits = self.work.logit_rows(batch.rows.len());
-        self.samplers.run(&mut self.compute, batch, logits, output);
+        self.samplers.run(&mut self.compute, Asked { batch, guides }, logits, output);
         Ok(())
     }
 }

@@ -92,6 +92,7 @@ fn check_top(executor: &mut CpuExecutor, prompt: &[u32], want: &Value) {
         params,
         history: 0..0,
         position: prompt.len() as u64,
+        guide: None,
     });
     let mut output = StepOutput::default();
     executor.execute(&batch, &mut output).expect("a step");

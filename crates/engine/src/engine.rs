@@ -15,6 +15,7 @@ use ropeway_executor::{Batch, Executor, ExecutorError, RowResult, Sampled, Sampl
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::guide::{Progress, StepGuides};
 use crate::handle::{Handle, Submission};
 use crate::metrics::Metrics;
 use crate::record::StepRecord;
@@ -44,6 +45,7 @@ pub struct Engine {
     metrics: Metrics,
     plan: Plan,
     batch: Batch,
+    guides: StepGuides,
     output: StepOutput,
     record: StepRecord,
     leaving: Vec<Slot>,
@@ -58,6 +60,7 @@ impl Engine {
         let most = settings.queue + limits.step_rows;
         let engine = Self {
             executor,
+            guides: StepGuides::new(Arc::clone(&clock)),
             clock,
             inbox,
             board,
@@ -166,12 +169,13 @@ impl Engine {
 
     /// Computes the plan. If that fails as a whole (`false`), each of its chunks alone, so that only the culprit fails.
     fn execute(&mut self) -> bool {
-        self.batch.clear();
+        self.start_batch();
         self.batch.copies.extend_from_slice(&self.plan.copies);
         for chunk in &self.plan.chunks {
-            fill(&mut self.batch, self.roster.get(chunk.slot), *chunk);
+            fill(&mut self.batch, &mut self.guides, self.roster.get(chunk.slot), *chunk);
         }
-        let whole = run(&mut *self.executor, &self.batch, &mut self.output).is_ok();
+        self.record.guided = self.guides.rows();
+        let whole = self.run().is_ok();
         if !whole {
             self.execute_each();
         }
@@ -181,19 +185,19 @@ impl Engine {
     fn execute_each(&mut self) {
         let mut rows = Vec::new();
         let mut failed = Vec::new();
-        self.batch.clear();
+        self.start_batch();
         self.batch.copies.extend_from_slice(&self.plan.copies);
-        let mut copied = run(&mut *self.executor, &self.batch, &mut self.output);
-        for chunk in &self.plan.chunks {
-            self.batch.clear();
-            fill(&mut self.batch, self.roster.get(chunk.slot), *chunk);
-            let result =
-                copied.clone().and_then(|()| run(&mut *self.executor, &self.batch, &mut self.output));
-            match result {
+        let mut copied = self.run();
+        let chunks = std::mem::take(&mut self.plan.chunks);
+        for chunk in &chunks {
+            self.start_batch();
+            fill(&mut self.batch, &mut self.guides, self.roster.get(chunk.slot), *chunk);
+            match copied.clone().and_then(|()| self.run()) {
                 Ok(()) => rows.append(&mut self.output.rows),
                 Err(error) => failed.push((chunk.slot, error)),
             }
         }
+        self.plan.chunks = chunks;
         if failed.len() == self.plan.chunks.len() {
             // Nothing works: the device may have lost what it held.
             copied = Err(ExecutorError::Device("it computes nothing any more".into()));
@@ -209,6 +213,18 @@ impl Engine {
         }
     }
 
+    fn start_batch(&mut self) {
+        self.batch.clear();
+        self.guides.clear();
+    }
+
+    /// Runs the batch; a panic on the way is an error like any other.
+    fn run(&mut self) -> Result<(), ExecutorError> {
+        let Self { executor, batch, guides, output, .. } = self;
+        let result = catch_unwind(AssertUnwindSafe(|| executor.execute_guided(batch, guides, output)));
+        result.unwrap_or_else(|_| Err(ExecutorError::Device("it panicked; see the log".into())))
+    }
+
     /// Puts the results where they belong.
     fn commit(&mut self, now: Duration) {
         let mut rows = std::mem::take(&mut self.output.rows);
@@ -221,10 +237,15 @@ impl Engine {
             if sequence.pending() > 0 {
                 continue;
             }
-            if sequence.may_grow() {
+            let (opens, may_grow) =
+                (sequence.opening > 0 && sequence.first_token.is_none(), sequence.may_grow());
+            if opens {
+                self.open(chunk.slot, now);
+            }
+            if may_grow {
                 self.sampled(*chunk, &mut results, now);
             } else {
-                self.finish(chunk.slot, &FinishReason::Length, now);
+                self.conclude(chunk.slot, now);
             }
         }
         drop(results);
@@ -251,9 +272,10 @@ impl Engine {
         let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
         sequence.advance(chunk.tokens, pool, block_tokens);
         let prompt_len = sequence.ticket.prompt_len;
-        if chunk.prefill && sequence.len() == prompt_len {
+        if chunk.prefill && sequence.is_prompt() {
             // After a preemption less may be there than was once found.
-            let (computed, cached) = (sequence.computed, sequence.cached.min(sequence.computed));
+            let computed = sequence.computed.min(prompt_len);
+            let cached = sequence.cached.min(computed);
             sequence.tell(Event::Prefilled { computed, cached });
         }
         let generated = usize::from(!chunk.prefill);
@@ -282,22 +304,43 @@ impl Engine {
         };
         self.metrics.generated_tokens += 1;
         let sequence = self.roster.get_mut(slot);
-        let experience = self.metrics.classes.get_mut(sequence.class() as usize).expect("a class");
-        let arrival = sequence.ticket.arrival;
-        match sequence.last_token.replace(now) {
-            Some(last) => experience.inter_token.observe(now.saturating_sub(last)),
-            None => experience.first_token.observe(now.saturating_sub(arrival)),
-        }
-        sequence.first_token.get_or_insert(now);
+        self.metrics.token(sequence, now);
         let token = sampled.token;
         if sequence.ticket.ends.contains(&token) {
             return self.finish(slot, &FinishReason::End(token), now);
         }
         sequence.tokens.push(token);
         sequence.tell(Event::Token { sequence: sequence.index, sampled });
-        if sequence.len() >= sequence.ticket.max_len {
-            self.finish(slot, &FinishReason::Length, now);
+        if let Some(guide) = &sequence.guide {
+            let following = guide.following();
+            sequence.take_forced(&following);
+            sequence.tell_last(sequence.forced);
+            self.record.forced += sequence.forced;
         }
+        if !sequence.may_grow() {
+            self.conclude(slot, now);
+        }
+    }
+
+    /// A sequence and its followers begin with what their grammar forces.
+    fn open(&mut self, slot: Slot, now: Duration) {
+        let leader = self.roster.get_mut(slot);
+        let opening = leader.opening;
+        for index in 0..leader.rows() {
+            let sequence = if index == 0 { &mut *leader } else { &mut leader.followers[index - 1] };
+            self.metrics.token(sequence, now);
+            sequence.tell_last(opening);
+            self.record.forced += opening;
+        }
+    }
+
+    /// Ends a sequence that may not grow.
+    fn conclude(&mut self, slot: Slot, now: Duration) {
+        let reason = match self.roster.get(slot).progress {
+            Progress::Complete => FinishReason::Complete,
+            Progress::Open => FinishReason::Length,
+        };
+        self.finish(slot, &reason, now);
     }
 
     /// Ends a sequence, and its followers that have not begun.
@@ -317,6 +360,7 @@ impl Engine {
 
     fn publish(&mut self, [began, planned, executed]: [Duration; 3]) {
         let record = &mut self.record;
+        record.guiding = self.guides.take_spent();
         record.step += 1;
         record.prefill_tokens = self.plan.prefill_tokens;
         record.decode_tokens = self.plan.work.tokens - self.plan.prefill_tokens;
@@ -351,7 +395,7 @@ impl Engine {
 }
 
 /// Adds a sequence's chunk to the batch.
-fn fill(batch: &mut Batch, sequence: &Sequence, chunk: Planned) {
+fn fill(batch: &mut Batch, guides: &mut StepGuides, sequence: &Sequence, chunk: Planned) {
     let (first, end) = (batch.tokens.len(), sequence.computed + chunk.tokens);
     batch.push_chunk(&sequence.tokens[sequence.computed..end], sequence.computed, sequence.table.blocks());
     let params = SamplingParams { logprobs: sequence.score, ..SamplingParams::greedy() };
@@ -363,7 +407,10 @@ fn fill(batch: &mut Batch, sequence: &Sequence, chunk: Planned) {
     }
     for sampled in std::iter::once(sequence).chain(&sequence.followers) {
         let history: &[u32] = if sampled.params.uses_history() { &sampled.tokens } else { &[] };
-        if sampled.generated() < sampled.ticket.min_tokens {
+        if let Some(guide) = guides.add(sampled) {
+            batch.sample_last(&sampled.params, history);
+            batch.guide_last(guide);
+        } else if sampled.generated() < sampled.ticket.min_tokens {
             batch.sample_last(&without_ends(sampled), history);
         } else {
             batch.sample_last(&sampled.params, history);
@@ -376,12 +423,6 @@ fn without_ends(sequence: &Sequence) -> SamplingParams {
     let mut params = sequence.params.clone();
     params.logit_bias.extend(sequence.ticket.ends.iter().map(|end| (*end, f32::NEG_INFINITY)));
     params
-}
-
-/// Runs a batch; a panic on the way is an error like any other.
-fn run(executor: &mut dyn Executor, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-    let result = catch_unwind(AssertUnwindSafe(|| executor.execute(batch, output)));
-    result.unwrap_or_else(|_| Err(ExecutorError::Device("it panicked; see the log".into())))
 }
 
 /// Why a sequence should not be here any more.

@@ -9,6 +9,7 @@ use ropeway_executor::{Limits, Sampled, SamplingParams, Seed};
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::guide::{Grammar, Guided, Progress};
 use crate::kv::{BlockHash, BlockTable, Chain};
 use crate::request::{Rejected, Request, room};
 use crate::sequence::{Sequence, Ticket};
@@ -77,7 +78,7 @@ impl Handle {
             return Err(Rejected::Closed);
         }
         self.board.enqueue(self.queue).map_err(|waiting| Rejected::QueueFull { waiting })?;
-        let (sequence, stream) = self.prepare(request);
+        let (sequence, stream) = self.prepare(request).inspect_err(|_| self.board.dequeue())?;
         let sent = self.inbox.try_send(Submission(sequence));
         sent.inspect_err(|_| self.board.dequeue()).map_err(|_| Rejected::Closed)?;
         Ok(stream)
@@ -114,7 +115,7 @@ impl Handle {
     }
 
     /// Everything that can be done before the engine's thread sees the request.
-    fn prepare(&self, request: Request) -> (Sequence, EventStream) {
+    fn prepare(&self, request: Request) -> Result<(Sequence, EventStream), Rejected> {
         let (events, stream) = channel(request.sequences());
         let arrival = self.clock.now();
         let prompt_len = request.prompt.len();
@@ -152,6 +153,10 @@ impl Handle {
                 params: SamplingParams { seed, ..request.params.clone() },
                 score: request.score_prompt.filter(|_| index == 0),
                 told: 0,
+                guide: None,
+                opening: 0,
+                forced: 0,
+                progress: Progress::Open,
                 followers: Vec::new(),
                 started: None,
                 first_token: None,
@@ -162,8 +167,23 @@ impl Handle {
         };
         let mut leader = one(0);
         leader.followers = (1..n as u32).map(one).collect();
-        (leader, stream)
+        if let Some(grammar) = request.grammar.as_deref().filter(|_| leader.may_grow()) {
+            follow(&mut leader, grammar)?;
+            leader.followers.iter_mut().try_for_each(|follower| follow(follower, grammar))?;
+        }
+        Ok((leader, stream))
     }
+}
+
+/// Has a new sequence follow a grammar, beginning with what that forces.
+fn follow(sequence: &mut Sequence, grammar: &dyn Grammar) -> Result<(), Rejected> {
+    let forces = sequence.params.logprobs.is_none();
+    let begun = Guided::begin(grammar, forces).map_err(|error| Rejected::Grammar(error.to_string()))?;
+    let (guide, following) = begun;
+    sequence.guide = Some(guide);
+    sequence.take_forced(&following);
+    sequence.opening = std::mem::take(&mut sequence.forced);
+    Ok(())
 }
 
 impl EventStream {

@@ -10,6 +10,7 @@
 //! - [`scheduler`]: what a step computes; [`scheduler::policy`]: in which order; [`cost`]: how long it will take.
 //! - [`kv`]: which blocks are whose, and which content is cached.
 //! - [`sequence`], [`roster`]: what is here, and in which state.
+//! - [`guide`]: what a sequence with a grammar may say next.
 //! - [`request`], [`handle`], [`stream`]: the way in and the way out.
 //! - [`record`], [`metrics`], [`board`]: what an operator sees.
 //!
@@ -41,6 +42,7 @@ pub mod board;
 pub mod clock;
 pub mod cost;
 pub mod engine;
+pub mod guide;
 pub mod handle;
 pub mod kv;
 pub mod metrics;
@@ -55,6 +57,7 @@ mod thread;
 
 pub use clock::{Clock, SystemClock};
 pub use engine::{Engine, Stepped};
+pub use guide::{Grammar, Guide, GuideError, Progress};
 pub use handle::{Completion, Handle};
 pub use record::StepRecord;
 pub use request::{Class, ClientId, Rejected, Request};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::record::StepRecord;
 use crate::request::Class;
+use crate::sequence::Sequence;
 use crate::stream::{FinishReason, Usage};
 
 /// Upper ends of the buckets of a distribution of seconds, from a fast token to a long wait.
@@ -51,7 +52,7 @@ pub struct Experience {
     pub inter_token: Histogram,
     /// From submission to the end.
     pub total: Histogram,
-    /// Sequences that ended, by reason: end token, length, cancelled, timed out, failed.
+    /// Sequences that ended, by reason: end token or complete, length, cancelled, timed out, failed.
     pub finished: [u64; 5],
 }
 
@@ -73,6 +74,12 @@ pub struct Metrics {
     pub cached_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
+    /// Of these, tokens that a grammar forced.
+    pub forced_tokens: u64,
+    /// Tokens chosen among what a grammar allowed.
+    pub guided_tokens: u64,
+    /// Time that grammars took to say so, on all threads together.
+    pub guiding: Duration,
     /// Sequences preempted.
     pub preemptions: u64,
     /// Per class, in the order of [`Class::ALL`].
@@ -100,10 +107,24 @@ impl Metrics {
         self.prefill_tokens += record.prefill_tokens as u64;
         self.cached_tokens += record.cached_tokens as u64;
         self.preemptions += record.preempted as u64;
+        self.forced_tokens += record.forced as u64;
+        self.generated_tokens += record.forced as u64;
+        self.guided_tokens += record.guided as u64;
+        self.guiding += record.guiding;
         self.running = record.running;
         self.waiting = record.waiting;
         self.slot_use = record.running as f64 / rows.max(1) as f64;
         self.kv_use = record.blocks.referenced as f64 / record.blocks.total().max(1) as f64;
+    }
+
+    /// A sequence has a new token, or several at once.
+    pub(crate) fn token(&mut self, sequence: &mut Sequence, now: Duration) {
+        let experience = self.class(sequence.class());
+        match sequence.last_token.replace(now) {
+            Some(last) => experience.inter_token.observe(now.saturating_sub(last)),
+            None => experience.first_token.observe(now.saturating_sub(sequence.ticket.arrival)),
+        }
+        sequence.first_token.get_or_insert(now);
     }
 
     /// Counts a sequence that ended.
@@ -112,7 +133,7 @@ impl Metrics {
         experience.queued.observe(usage.queued);
         experience.total.observe(usage.total);
         experience.finished[match reason {
-            FinishReason::End(_) => 0,
+            FinishReason::End(_) | FinishReason::Complete => 0,
             FinishReason::Length => 1,
             FinishReason::Cancelled => 2,
             FinishReason::TimedOut => 3,

@@ -19,7 +19,7 @@ pub struct StepRecord {
     pub at: Duration,
     /// Prompt tokens computed (or recomputed).
     pub prefill_tokens: usize,
-    /// Streams that got a token.
+    /// Tokens of streams computed: one each, and those that their grammars forced.
     pub decode_tokens: usize,
     /// Prompt tokens that the prefix cache saved.
     pub cached_tokens: usize,
@@ -33,6 +33,12 @@ pub struct StepRecord {
     pub preempted: usize,
     /// Sequences that ended.
     pub finished: usize,
+    /// Tokens chosen among what a grammar allowed.
+    pub guided: usize,
+    /// Tokens that a grammar forced.
+    pub forced: usize,
+    /// Time that grammars took, on all threads together; a part of the time to compute.
+    pub guiding: Duration,
     /// Blocks after the step.
     pub blocks: Counts,
     /// Time to decide.

@@ -3,9 +3,12 @@
 //! A [`Request`] is what the caller fills in; [`Request::check`] turns it down, with the reason, if it could never be
 //! served. What passed is known to fit the model, the context and the KV memory, alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_executor::{Limits, SamplingParams};
+
+use crate::guide::Grammar;
 
 /// Who a request is for: fairness is between clients, not between requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,6 +55,8 @@ pub struct Request {
     pub score_prompt: Option<u32>,
     /// Tokens that end a sequence.
     pub ends: Vec<u32>,
+    /// What the answer has to follow. Tokens it forces are not asked of the model, unless log-probabilities are wanted.
+    pub grammar: Option<Arc<dyn Grammar>>,
     /// How many sequences continue the prompt; 0 counts as 1.
     pub n: usize,
     /// Who asks.
@@ -140,6 +145,9 @@ pub enum Rejected {
         /// The most there can be.
         most: usize,
     },
+    /// Its grammar failed before it began.
+    #[error("the grammar can't be used: {0}")]
+    Grammar(String),
     /// As many requests wait as may.
     #[error("{waiting} requests are waiting already; try again in a moment")]
     QueueFull {

@@ -11,8 +11,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropeway_executor::SamplingParams;
+use ropeway_executor::{Sampled, SamplingParams};
 
+use crate::guide::{Following, Guided, Progress};
 use crate::kv::{BlockTable, Chain, Pool};
 use crate::request::{Class, ClientId};
 use crate::stream::{Event, EventSender, FinishReason, Usage};
@@ -69,6 +70,14 @@ pub struct Sequence {
     pub score: Option<u32>,
     /// Prompt tokens whose scores were told: what is computed again after a preemption is not told again.
     pub told: usize,
+    /// Who says what its tokens may be, if not the model alone.
+    pub(crate) guide: Option<Guided>,
+    /// Tokens its grammar put at the start of the answer, before anything is chosen.
+    pub opening: usize,
+    /// Pending tokens that were not chosen but forced, after the one that was.
+    pub forced: usize,
+    /// Whether its grammar lets anything follow its tokens.
+    pub progress: Progress,
     /// Sequences that begin where this one's prompt ends, until they do.
     pub followers: Vec<Sequence>,
     /// When it was first part of a step.
@@ -101,7 +110,12 @@ impl Sequence {
 
     /// Whether it only waits for its next token.
     pub fn is_decoding(&self) -> bool {
-        self.computed > 0 && self.pending() == 1
+        self.computed > 0 && self.pending() == 1 + self.forced
+    }
+
+    /// Whether nothing was chosen yet.
+    pub fn is_prompt(&self) -> bool {
+        self.generated() == self.opening
     }
 
     /// Tokens generated so far.
@@ -133,7 +147,7 @@ impl Sequence {
 
     /// Rows that every token of a chunk asks for: one while the prompt is scored.
     pub fn rows_each(&self) -> usize {
-        usize::from(self.score.is_some() && self.generated() == 0)
+        usize::from(self.score.is_some() && self.is_prompt())
     }
 
     /// Positions of the prompt tokens that a chunk of `tokens` scores.
@@ -144,7 +158,7 @@ impl Sequence {
 
     /// Whether it may have more tokens than it has.
     pub fn may_grow(&self) -> bool {
-        self.tokens.len() < self.ticket.max_len
+        self.tokens.len() < self.ticket.max_len && self.progress == Progress::Open
     }
 
     /// How urgent it is.
@@ -178,11 +192,24 @@ impl Sequence {
     pub fn advance(&mut self, tokens: usize, pool: &mut Pool, block_tokens: usize) {
         let full = self.computed / block_tokens;
         self.computed += tokens;
+        self.forced = self.forced.min(self.pending().saturating_sub(1));
         self.chain.extend(&self.tokens);
         for block in full..self.computed / block_tokens {
             if let Some(hash) = self.chain.get(block) {
                 pool.register(self.table.blocks()[block], hash);
             }
+        }
+    }
+
+    /// Appends the tokens that its grammar forced, as far as there is room.
+    pub(crate) fn take_forced(&mut self, following: &Following) {
+        let room = self.ticket.max_len - self.tokens.len();
+        let fitting = &following.forced[..following.forced.len().min(room)];
+        self.tokens.extend_from_slice(fitting);
+        self.forced = fitting.len();
+        // What was cut is not complete.
+        if self.forced == following.forced.len() {
+            self.progress = following.progress;
         }
     }
 
@@ -204,6 +231,14 @@ impl Sequence {
             first_token: since(self.first_token),
             total: since(None),
             preemptions: self.preemptions,
+        }
+    }
+
+    /// Tells its reader of the last `count` tokens, which nobody chose.
+    pub(crate) fn tell_last(&self, count: usize) {
+        for token in &self.tokens[self.tokens.len() - count..] {
+            let sampled = Sampled { token: *token, ..Sampled::default() };
+            self.tell(Event::Token { sequence: self.index, sampled });
         }
     }
 

@@ -50,6 +50,8 @@ pub enum Event {
 pub enum FinishReason {
     /// It reached one of its end tokens, which is not part of the answer.
     End(u32),
+    /// What it had to follow is complete: nothing more may be said.
+    Complete,
     /// It has as many tokens as were asked for, or as fit.
     Length,
     /// The caller dropped the stream.

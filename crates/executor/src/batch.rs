@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use crate::{ExecutorError, Limits, SamplingParams};
+use crate::{ExecutorError, GuideId, Limits, SamplingParams};
 
 /// A block of KV memory, by its index in the executor's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,6 +50,8 @@ pub struct Row {
     pub history: Range<usize>,
     /// Position of the wanted token in its sequence: with the seed, all that the random choice depends on.
     pub position: u64,
+    /// Who says which tokens may be chosen; `None` allows all.
+    pub guide: Option<GuideId>,
 }
 
 /// All chunks of one step. Kept and refilled, so that a step allocates nothing once warm.
@@ -110,13 +112,21 @@ impl Batch {
         let first = self.history.len();
         self.history.extend_from_slice(history);
         let history = first..self.history.len();
-        self.rows.push(Row { token, ask: Ask::Sample, params: params.clone(), history, position });
+        let params = params.clone();
+        self.rows.push(Row { token, ask: Ask::Sample, params, history, position, guide: None });
+    }
+
+    /// Has the newest row choose among what `guide` allows.
+    pub fn guide_last(&mut self, guide: GuideId) {
+        if let Some(row) = self.rows.last_mut() {
+            row.guide = Some(guide);
+        }
     }
 
     /// Asks what the model thought of `target` after the token at `token` (an index into the batch).
     pub fn score(&mut self, token: usize, target: u32, params: &SamplingParams) {
-        let row = Row { token, ask: Ask::Score(target), params: params.clone(), history: 0..0, position: 0 };
-        self.rows.push(row);
+        let (ask, params) = (Ask::Score(target), params.clone());
+        self.rows.push(Row { token, ask, params, history: 0..0, position: 0, guide: None });
     }
 
     /// Checks every index once, so that executors may trust them.

@@ -6,13 +6,15 @@
 //!
 //! # Layout
 //! - [`batch`]: what is computed in one step.
-//! - [`sampling`]: how a row of logits becomes a token.
+//! - [`sampling`]: how a row of logits becomes a token; [`guides`]: which tokens it may become.
 //! - [`Executor`], [`StepOutput`], [`ExecutorError`]: the trait and what comes back.
 
 pub mod batch;
+pub mod guides;
 pub mod sampling;
 
 pub use batch::{Ask, Batch, BlockId, Chunk, Row};
+pub use guides::{GuideId, Guides, Unguided};
 pub use sampling::{SamplingParams, Seed};
 
 /// What an executor can hold; fixed for its life.
@@ -55,6 +57,9 @@ pub enum RowError {
     /// Nothing is left to choose from once biases and masks are applied.
     #[error("every token is excluded by the logit bias or mask; allow at least one token")]
     NothingAllowed,
+    /// The row's grammar can't go on.
+    #[error("the grammar of this request can't be followed any further: {0}")]
+    Grammar(String),
     /// A bug: choosing the token panicked. What it was working on is thrown away; other rows stand.
     #[error("choosing a token failed on a bug of Ropeway; please report the message in its log")]
     Panicked,
@@ -84,6 +89,16 @@ pub trait Executor: Send {
     fn limits(&self) -> Limits;
 
     /// Computes every token of the batch, writes its keys and values, and fills `output` with one result
-    /// per asked row.
-    fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError>;
+    /// per asked row. Rows with a guide choose among what `guides` allow them.
+    fn execute_guided(
+        &mut self,
+        batch: &Batch,
+        guides: &dyn Guides,
+        output: &mut StepOutput,
+    ) -> Result<(), ExecutorError>;
+
+    /// The same for batches in which every row is free.
+    fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        self.execute_guided(batch, &Unguided, output)
+    }
 }

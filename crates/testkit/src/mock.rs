@@ -7,7 +7,8 @@
 
 use ropeway_engine::cost::{CostModel, Work};
 use ropeway_executor::{
-    Ask, Batch, BlockId, Executor, ExecutorError, Limits, Row, RowError, RowResult, Sampled, StepOutput,
+    Ask, Batch, BlockId, Executor, ExecutorError, GuideId, Guides, Limits, Row, RowError, RowResult, Sampled,
+    StepOutput, guides,
 };
 
 use crate::SimClock;
@@ -143,7 +144,7 @@ impl MockExecutor {
         Ok(())
     }
 
-    fn sample(&self, batch: &Batch, row: &Row) -> RowResult {
+    fn sample(&self, batch: &Batch, guides: &dyn Guides, row: &Row) -> RowResult {
         let chunk = &batch.chunks[batch.chunks.partition_point(|chunk| chunk.tokens.end <= row.token)];
         let tokens = &batch.tokens[chunk.tokens.clone()];
         let poisoned = |fault: &Fault| matches!(fault, Fault::Row(token) if tokens.contains(token));
@@ -153,11 +154,24 @@ impl MockExecutor {
         let table = &batch.blocks[chunk.blocks.clone()];
         let position = chunk.start + (row.token - chunk.tokens.start);
         let digest = self.digests[self.at(table, position)];
-        let token = match row.ask {
-            Ask::Score(token) => token,
-            Ask::Sample => choose(digest, row.params.seed.0, row.position, self.limits.vocab),
+        let chosen = || choose(digest, row.params.seed.0, row.position, self.limits.vocab);
+        let token = match (row.ask, row.guide) {
+            (Ask::Score(token), _) => token,
+            (Ask::Sample, None) => chosen(),
+            (Ask::Sample, Some(guide)) => self.choose_among(guides, guide, chosen())?,
         };
         Ok(Sampled { token, ..Sampled::default() })
+    }
+
+    /// The first allowed token from `wish` on, round the vocabulary.
+    fn choose_among(&self, guides: &dyn Guides, guide: GuideId, wish: u32) -> Result<u32, RowError> {
+        let vocab = self.limits.vocab as u32;
+        let mut mask = vec![0; guides::mask_words(self.limits.vocab)];
+        guides.allow(guide, &mut mask)?;
+        let allowed = (wish..vocab).chain(0..wish).find(|token| guides::allows(&mask, *token));
+        let token = allowed.ok_or(RowError::NothingAllowed)?;
+        guides.chose(guide, token)?;
+        Ok(token)
     }
 }
 
@@ -166,7 +180,12 @@ impl Executor for MockExecutor {
         self.limits
     }
 
-    fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn execute_guided(
+        &mut self,
+        batch: &Batch,
+        guides: &dyn Guides,
+        output: &mut StepOutput,
+    ) -> Result<(), ExecutorError> {
         batch.check(&self.limits)?;
         self.suffer(batch)?;
         for (from, to) in &batch.copies {
@@ -178,7 +197,7 @@ impl Executor for MockExecutor {
         }
         output.rows.clear();
         for row in &batch.rows {
-            output.rows.push(self.sample(batch, row));
+            output.rows.push(self.sample(batch, guides, row));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Changes to single logits before anything is chosen: bias and penalties.
+//! Changes to single logits before anything is chosen: bias, penalties, and tokens excluded by a mask.
 //!
 //! Whatever the parameters, a logit stays a number below infinity: what would become NaN is excluded, what would become
 //! infinite is the largest number there is.
@@ -17,6 +17,24 @@ pub(super) fn bias(logits: &mut [f32], biases: &[(u32, f32)]) {
             *logit = settled(*logit + bias);
         }
     }
+}
+
+/// Excludes every token that `mask` does not allow.
+pub(super) fn exclude(logits: &mut [f32], mask: &[u32]) {
+    const BITS: usize = u32::BITS as usize;
+    let covered = logits.len().min(mask.len() * BITS);
+    for (word, logits) in mask.iter().zip(logits[..covered].chunks_mut(BITS)) {
+        match *word {
+            u32::MAX => {}
+            0 => logits.fill(f32::NEG_INFINITY),
+            word => {
+                for (bit, logit) in logits.iter_mut().enumerate() {
+                    *logit = if word >> bit & 1 == 1 { *logit } else { f32::NEG_INFINITY };
+                }
+            }
+        }
+    }
+    logits[covered..].fill(f32::NEG_INFINITY);
 }
 
 /// How often each token stands in a history: scratch, all zero between uses.

@@ -5,6 +5,7 @@
 //! ```text
 //! 1  logit bias          added
 //! 2  penalties           repetition, then presence and frequency, over the latest tokens of the history
+//!    mask                tokens that the row's guide does not allow are excluded
 //! 3  temperature         0 takes the first largest logit and ends here
 //! 4  top-k               the k likeliest
 //! 5  typical-p           those closest to the expected surprise, until their mass is reached
@@ -32,7 +33,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub use self::step::Samplers;
+pub use self::step::{Asked, Samplers};
 
 use ropeway_executor::{RowError, RowResult, Sampled, SamplingParams};
 use ropeway_kernels::Isa;
@@ -49,6 +50,8 @@ pub struct Sampler {
     isa: Isa,
     /// The logits as the model gave them, kept where they are adjusted but log-probabilities are wanted.
     raw: Vec<f32>,
+    /// What a row's guide allows.
+    mask: Vec<u32>,
     counts: Counts,
     candidates: Candidates,
     /// Mass of each stretch of the vocabulary, for draws from all of it.
@@ -61,6 +64,7 @@ impl Sampler {
         Self {
             isa,
             raw: Vec::new(),
+            mask: Vec::new(),
             counts: Counts::default(),
             candidates: Candidates::default(),
             stretches: Vec::new(),
@@ -76,17 +80,43 @@ impl Sampler {
         history: &[u32],
         position: u64,
     ) -> RowResult {
-        let own = self.peak(logits)?;
-        if !adjust::adjusts(params) {
-            let token = self.choose(logits, own, params, position);
-            return Ok(self.sampled(logits, own, token, params.logprobs));
+        if adjust::adjusts(params) {
+            return self.sample_adjusted(logits, None, params, (history, position));
         }
+        let own = self.peak(logits)?;
+        let token = self.choose(logits, own, params, position);
+        Ok(self.sampled(logits, own, token, params.logprobs))
+    }
+
+    /// The same among the tokens that `mask` allows; see [`Guides`](ropeway_executor::Guides).
+    pub fn sample_among(
+        &mut self,
+        logits: &mut [f32],
+        mask: &[u32],
+        params: &SamplingParams,
+        after: (&[u32], u64),
+    ) -> RowResult {
+        self.sample_adjusted(logits, Some(mask), params, after)
+    }
+
+    /// Chooses where biases, penalties or a mask change logits first.
+    fn sample_adjusted(
+        &mut self,
+        logits: &mut [f32],
+        mask: Option<&[u32]>,
+        params: &SamplingParams,
+        (history, position): (&[u32], u64),
+    ) -> RowResult {
+        let own = self.peak(logits)?;
         if params.logprobs.is_some() {
             self.raw.clear();
             self.raw.extend_from_slice(logits);
         }
         adjust::bias(logits, &params.logit_bias);
         self.counts.penalise(logits, params, history);
+        if let Some(mask) = mask {
+            adjust::exclude(logits, mask);
+        }
         let peak = Peak::of(self.isa, logits).filter(|peak| peak.logit > f32::NEG_INFINITY);
         let token = self.choose(logits, peak.ok_or(RowError::NothingAllowed)?, params, position);
         let raw = std::mem::take(&mut self.raw);

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ropeway_executor::{Ask, Batch, RowError, RowResult, Sampled, StepOutput};
+use ropeway_executor::guides::mask_words;
+use ropeway_executor::{Ask, Batch, GuideId, Guides, Row, RowError, RowResult, Sampled, StepOutput};
 use ropeway_kernels::Compute;
 use ropeway_kernels::compute::RowsInto;
 
@@ -12,31 +13,69 @@ use super::Sampler;
 #[derive(Debug)]
 pub struct Samplers(Vec<Sampler>);
 
+/// What the rows of a step want, and whom they ask what they may have.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// The rows.
+    pub batch: &'a Batch,
+    /// Whom those with a guide ask.
+    pub guides: &'a dyn Guides,
+}
+
 impl Samplers {
     /// Samplers for every worker of `compute`.
     pub fn new(compute: &Compute) -> Self {
         Self((0..compute.threads()).map(|_| Sampler::new(compute.isa())).collect())
     }
 
-    /// Fills `output` with what comes of each row of `batch`; `logits` holds them one after another, and is overwritten.
-    pub fn run(&mut self, compute: &mut Compute, batch: &Batch, logits: &mut [f32], output: &mut StepOutput) {
-        let count = batch.rows.len();
+    /// Fills `output` with what comes of each row asked for; `logits` holds them one after another, and is overwritten.
+    pub fn run(
+        &mut self,
+        compute: &mut Compute,
+        asked: Asked<'_>,
+        logits: &mut [f32],
+        output: &mut StepOutput,
+    ) {
+        let count = asked.batch.rows.len();
         output.rows.clear();
         output.rows.resize(count, Ok(Sampled::default()));
         let width = logits.len() / count.max(1);
         let rows = RowsInto { data: logits, width, results: &mut output.rows };
         compute.map_rows(rows, &mut self.0, &|row, logits, sampler| {
-            confined(sampler, |sampler| one(sampler, batch, row, logits))
+            confined(sampler, |sampler| one(sampler, asked, row, logits))
         });
     }
 }
 
-fn one(sampler: &mut Sampler, batch: &Batch, row: usize, logits: &mut [f32]) -> RowResult {
+fn one(sampler: &mut Sampler, asked: Asked<'_>, row: usize, logits: &mut [f32]) -> RowResult {
+    let Asked { batch, guides } = asked;
     let row = &batch.rows[row];
-    match row.ask {
-        Ask::Sample => sampler.sample(logits, &row.params, &batch.history[row.history.clone()], row.position),
-        Ask::Score(token) => sampler.score(logits, token, row.params.logprobs.unwrap_or(0)),
+    let history = || &batch.history[row.history.clone()];
+    match (row.ask, row.guide) {
+        (Ask::Score(token), _) => sampler.score(logits, token, row.params.logprobs.unwrap_or(0)),
+        (Ask::Sample, None) => sampler.sample(logits, &row.params, history(), row.position),
+        (Ask::Sample, Some(guide)) => guided(sampler, (guides, guide), row, history(), logits),
     }
+}
+
+/// Chooses among what the row's guide allows, and tells the guide.
+fn guided(
+    sampler: &mut Sampler,
+    (guides, guide): (&dyn Guides, GuideId),
+    row: &Row,
+    history: &[u32],
+    logits: &mut [f32],
+) -> RowResult {
+    let mut mask = std::mem::take(&mut sampler.mask);
+    mask.clear();
+    mask.resize(mask_words(logits.len()), 0);
+    let chosen = guides.allow(guide, &mut mask).and_then(|()| {
+        let chosen = sampler.sample_among(logits, &mask, &row.params, (history, row.position))?;
+        guides.chose(guide, chosen.token)?;
+        Ok(chosen)
+    });
+    sampler.mask = mask;
+    chosen
 }
 
 /// Runs `choose`; should it panic, only this row fails, and the scratch it left in disorder is replaced.
@@ -54,6 +93,21 @@ mod tests {
     use ropeway_kernels::Isa;
 
     const VOCAB: usize = 3000;
+
+    /// Allows tokens with even numbers; guide 7 regrets it afterwards.
+    struct Evens;
+
+    impl Guides for Evens {
+        fn allow(&self, _: GuideId, mask: &mut [u32]) -> Result<(), RowError> {
+            mask.fill(0x5555_5555);
+            Ok(())
+        }
+
+        fn chose(&self, guide: GuideId, token: u32) -> Result<(), RowError> {
+            assert_eq!(token % 2, 0);
+            if guide.0 == 7 { Err(RowError::Grammar("never again".into())) } else { Ok(()) }
+        }
+    }
 
     /// Rows of every kind, and their logits.
     fn step() -> (Batch, Vec<f32>) {
@@ -77,7 +131,7 @@ mod tests {
     fn run(isa: Isa, threads: usize, batch: &Batch, mut logits: Vec<f32>) -> Vec<RowResult> {
         let mut compute = Compute::new(isa, threads);
         let mut output = StepOutput::default();
-        Samplers::new(&compute).run(&mut compute, batch, &mut logits, &mut output);
+        Samplers::new(&compute).run(&mut compute, Asked { batch, guides: &Evens }, &mut logits, &mut output);
         output.rows
     }
 
@@ -101,6 +155,28 @@ mod tests {
                     alone,
                     "{isa}, {threads} threads"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn guided_rows_choose_among_what_is_allowed_and_free_rows_do_not_notice() {
+        let (mut batch, logits) = step();
+        let free = run(Isa::best(), 2, &batch, logits.clone());
+        for row in (0..40).step_by(3) {
+            batch.rows[row].guide = Some(GuideId(if row == 9 { 7 } else { 0 }));
+        }
+        let mixed = run(Isa::best(), 2, &batch, logits);
+        assert!(free.iter().step_by(3).any(|row| row.as_ref().is_ok_and(|row| row.token % 2 == 1)));
+        for (index, (row, free)) in mixed.iter().zip(&free).enumerate() {
+            match (index, row) {
+                (9, row) => assert_eq!(*row, Err(RowError::Grammar("never again".into()))),
+                (_, Ok(row)) if index % 3 == 0 => {
+                    assert_eq!(row.token % 2, 0, "row {index}");
+                    // What is reported is the model's own opinion of all tokens.
+                    assert_eq!(row.top, free.as_ref().expect("a token").top);
+                }
+                _ => assert_eq!(row, free, "row {index}"),
             }
         }
     }

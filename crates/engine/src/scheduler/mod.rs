@@ -32,6 +32,10 @@ use policy::{Candidate, Place, Policy, PolicyKind, Surroundings, Turns};
 /// it costs little, and prompts never stand still.
 pub const TILE: usize = 6;
 
+/// Forced tokens that a stream may add to a step: as many as the keys of JSON take, few enough for a long forced text not
+/// to hold up the other streams.
+const FORCED_AT_ONCE: usize = 16;
+
 /// Plans steps.
 pub struct Scheduler {
     policy: Box<dyn Policy>,
@@ -89,12 +93,17 @@ impl Scheduler {
         let decoding = |slot: &&Slot| roster.get(**slot).is_decoding();
         self.decodes.clear();
         self.decodes.extend(roster.running().iter().filter(decoding));
-        for slot in &self.decodes {
+        let room = roster.limits().step_tokens;
+        for (index, slot) in self.decodes.iter().enumerate() {
+            let after = self.decodes.len() - 1 - index;
+            let sequence = roster.get(*slot);
+            // Everyone after it needs a token, too.
+            let tokens = (1 + sequence.forced.min(FORCED_AT_ONCE)).min(room - plan.work.tokens - after);
             // Someone before it may have needed its blocks.
-            if roster.get(*slot).is_decoding() && claim(roster, plan, *slot, 1) {
+            if sequence.is_decoding() && claim(roster, plan, *slot, tokens) {
                 let sequence = roster.get(*slot);
-                let token = Planned { slot: *slot, tokens: 1, rows: sequence.rows(), prefill: false };
-                plan.push(token, sequence.computed);
+                let rows = sequence.rows_of(tokens);
+                plan.push(Planned { slot: *slot, tokens, rows, prefill: false }, sequence.computed);
             }
         }
     }

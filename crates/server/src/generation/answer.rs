@@ -238,7 +238,7 @@ impl Answer {
             return;
         };
         let stopped = match reason {
-            FinishReason::End(_) | FinishReason::Cancelled => Stopped::End,
+            FinishReason::End(_) | FinishReason::Complete | FinishReason::Cancelled => Stopped::End,
             FinishReason::Length => Stopped::Length,
             FinishReason::TimedOut => Stopped::Failed(self.timed_out()),
             FinishReason::Failed(error) => Stopped::Failed(error.into()),

@@ -145,6 +145,8 @@ impl Watched {
                 let ends_here = answer.expected.get(read) == Some(token) && request.ends.contains(token);
                 ends_here.then_some(&mut outcome.completed)
             }
+            // No scenario has a grammar.
+            FinishReason::Complete => None,
             FinishReason::TimedOut => {
                 let first = request.deadline.into_iter().chain(request.queue_timeout).min();
                 first.is_some_and(|limit| usage.total >= limit).then_some(&mut outcome.timed_out)

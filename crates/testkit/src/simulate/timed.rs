@@ -1,7 +1,7 @@
 //! An executor that only takes time: as long as a cost model says, on a simulated clock.
 
 use ropeway_engine::cost::{CostModel, Work};
-use ropeway_executor::{Batch, Executor, ExecutorError, Limits, Sampled, StepOutput};
+use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, Sampled, StepOutput};
 
 use crate::SimClock;
 
@@ -26,7 +26,12 @@ impl Executor for TimedExecutor {
         self.limits
     }
 
-    fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn execute_guided(
+        &mut self,
+        batch: &Batch,
+        _: &dyn Guides,
+        output: &mut StepOutput,
+    ) -> Result<(), ExecutorError> {
         debug_assert_eq!(batch.check(&self.limits), Ok(()));
         let mut work = Work { rows: batch.rows.len(), ..Work::default() };
         for chunk in &batch.chunks {

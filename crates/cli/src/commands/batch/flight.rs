@@ -147,7 +147,10 @@ impl Flight {
         match reason {
             FinishReason::Failed(error) => self.error = Some(error.into()),
             FinishReason::Length => self.choices[sequence as usize].finish("length"),
-            FinishReason::End(_) | FinishReason::Cancelled | FinishReason::TimedOut => {
+            FinishReason::End(_)
+            | FinishReason::Complete
+            | FinishReason::Cancelled
+            | FinishReason::TimedOut => {
                 self.choices[sequence as usize].finish("stop");
             }
         }

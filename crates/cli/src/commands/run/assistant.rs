@@ -212,6 +212,7 @@ impl Answer {
                 self.watch.token(false);
                 Ok(End::Model)
             }
+            FinishReason::Complete => Ok(End::Model),
             FinishReason::Length if as_asked => Ok(End::MaxTokens),
             FinishReason::Length => Ok(End::Context),
             FinishReason::Cancelled | FinishReason::TimedOut => Ok(End::Cancelled),

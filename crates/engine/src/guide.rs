@@ -1,0 +1,244 @@
+//! Sequences whose tokens have to follow a grammar.
+//!
+//! ```text
+//! Request.grammar ─ begin ─> one Guide per sequence        on the caller's thread
+//! a step's row    ─ allow ─ choose ─ accept ─ forced       on the thread that samples the row
+//! commit          ─ takes the forced tokens and the end    on the engine's thread
+//! ```
+//! The engine knows a grammar by these two traits only. A guide's state is its sequence's: it stays with it through
+//! preemptions and failed steps, depends on the sequence's own tokens alone, and whatever goes wrong in it, a panic
+//! included, ends that sequence and nothing else.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ropeway_executor::{GuideId, Guides, RowError};
+
+use crate::clock::Clock;
+use crate::sequence::{Sequence, Ticket};
+
+/// What an answer has to follow, ready to be used by any number of sequences.
+pub trait Grammar: fmt::Debug + Send + Sync {
+    /// A guide at the start of an answer.
+    fn begin(&self) -> Box<dyn Guide>;
+}
+
+/// One sequence's way through a grammar.
+pub trait Guide: Send {
+    /// Writes which tokens may come next; see [`Guides::allow`].
+    fn allow(&mut self, mask: &mut [u32]) -> Result<(), GuideError>;
+
+    /// Takes the next token, which is an allowed one.
+    fn accept(&mut self, token: u32) -> Result<Progress, GuideError>;
+
+    /// Appends the tokens that can only come next, and takes them.
+    fn forced(&mut self, tokens: &mut Vec<u32>) -> Result<Progress, GuideError>;
+}
+
+/// Whether anything may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The answer may go on.
+    Open,
+    /// The answer is complete, and nothing can follow.
+    Complete,
+}
+
+/// Why a grammar can't be followed any further.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct GuideError(pub String);
+
+impl From<GuideError> for RowError {
+    fn from(error: GuideError) -> Self {
+        RowError::Grammar(error.0)
+    }
+}
+
+/// A sequence's guide with what came of its last token. Shared between the sequence and the step's [`StepGuides`]; the
+/// two never use it at the same time.
+#[derive(Clone)]
+pub(crate) struct Guided(Arc<Mutex<State>>);
+
+struct State {
+    guide: Box<dyn Guide>,
+    /// Whether forced tokens may be taken without asking the model: not where it is to say what it thought of them.
+    forces: bool,
+    /// Tokens taken so far.
+    taken: usize,
+    /// Forced tokens that the sequence does not have yet.
+    forced: Vec<u32>,
+    progress: Progress,
+}
+
+/// What follows a chosen token.
+pub(crate) struct Following {
+    pub(crate) forced: Vec<u32>,
+    pub(crate) progress: Progress,
+}
+
+impl Guided {
+    /// A guide at the start of an answer, and what the answer begins with.
+    pub(crate) fn begin(grammar: &dyn Grammar, forces: bool) -> Result<(Self, Following), RowError> {
+        let (taken, forced, progress) = (0, Vec::new(), Progress::Open);
+        let mut state = confined(|| {
+            let guide = grammar.begin();
+            Ok(State { guide, forces, taken, forced, progress })
+        })?;
+        state.take_forced()?;
+        let following = state.following();
+        Ok((Self(Arc::new(Mutex::new(state))), following))
+    }
+
+    /// What follows the token that was just chosen.
+    pub(crate) fn following(&self) -> Following {
+        self.lock().following()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What panicked inside was caught before it could reach the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Guided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guided").field("taken", &self.lock().taken).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn accept(&mut self, token: u32) -> Result<(), RowError> {
+        self.progress = confined(|| self.guide.accept(token))?;
+        self.taken += 1;
+        self.take_forced()
+    }
+
+    fn take_forced(&mut self) -> Result<(), RowError> {
+        if self.forces && self.progress == Progress::Open {
+            self.progress = confined(|| self.guide.forced(&mut self.forced))?;
+            self.taken += self.forced.len();
+        }
+        Ok(())
+    }
+
+    fn following(&mut self) -> Following {
+        Following { forced: std::mem::take(&mut self.forced), progress: self.progress }
+    }
+}
+
+/// Runs `follow`; should it panic, that is an error like any other.
+fn confined<T>(follow: impl FnOnce() -> Result<T, GuideError>) -> Result<T, RowError> {
+    let result = catch_unwind(AssertUnwindSafe(follow));
+    result.map_err(|_| RowError::Panicked)?.map_err(RowError::from)
+}
+
+/// The guides of one step's rows. Kept and refilled.
+pub(crate) struct StepGuides {
+    clock: Arc<dyn Clock>,
+    rows: Vec<Asking>,
+    /// Nanoseconds that grammars took, on all threads together.
+    spent: AtomicU64,
+}
+
+struct Asking {
+    guided: Guided,
+    ticket: Arc<Ticket>,
+    /// Tokens that the guide must have taken: fewer or more after a step that failed half way.
+    taken: usize,
+}
+
+impl StepGuides {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, rows: Vec::new(), spent: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+    }
+
+    /// The guide of a sequence, if it has one.
+    pub(crate) fn add(&mut self, sequence: &Sequence) -> Option<GuideId> {
+        let guided = sequence.guide.clone()?;
+        self.rows.push(Asking { guided, ticket: Arc::clone(&sequence.ticket), taken: sequence.generated() });
+        Some(GuideId(self.rows.len() as u32 - 1))
+    }
+
+    /// How many rows of the step have one.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Time that grammars took since the last call, on all threads together.
+    pub(crate) fn take_spent(&mut self) -> Duration {
+        Duration::from_nanos(std::mem::take(self.spent.get_mut()))
+    }
+
+    fn timed<T>(&self, work: impl FnOnce() -> T) -> T {
+        let began = self.clock.now();
+        let result = work();
+        let spent = self.clock.now().saturating_sub(began);
+        self.spent.fetch_add(spent.as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+}
+
+impl Guides for StepGuides {
+    fn allow(&self, guide: GuideId, mask: &mut [u32]) -> Result<(), RowError> {
+        let Asking { guided, ticket, taken } = &self.rows[guide.0 as usize];
+        let mut state = guided.lock();
+        if state.taken != *taken {
+            return Err(RowError::Grammar(
+                "a step failed while it was followed; send the request again".into(),
+            ));
+        }
+        self.timed(|| confined(|| state.guide.allow(mask)))?;
+        if *taken < ticket.min_tokens {
+            bar(mask, &ticket.ends);
+        }
+        Ok(())
+    }
+
+    fn chose(&self, guide: GuideId, token: u32) -> Result<(), RowError> {
+        let Asking { guided, ticket, .. } = &self.rows[guide.0 as usize];
+        if ticket.ends.contains(&token) {
+            return Ok(());
+        }
+        self.timed(|| guided.lock().accept(token))
+    }
+}
+
+/// Takes end tokens out of a mask that allows anything else.
+fn bar(mask: &mut [u32], ends: &[u32]) {
+    let is_end = |token: u32| ends.contains(&token);
+    let tokens = |index: usize, word: u32| {
+        (0..u32::BITS).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index as u32 * u32::BITS + bit)
+    };
+    let mut allowed = mask.iter().enumerate().flat_map(|(index, word)| tokens(index, *word));
+    if !allowed.any(|token| !is_end(token)) {
+        return;
+    }
+    for end in ends {
+        if let Some(word) = mask.get_mut((end / u32::BITS) as usize) {
+            *word &= !(1 << (end % u32::BITS));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_tokens_are_barred_unless_nothing_else_is_allowed() {
+        let mut mask = [0b1011, 0b1];
+        bar(&mut mask, &[1, 32, 99]);
+        assert_eq!(mask, [0b1001, 0]);
+        let mut only_ends = [0b10, 0b1];
+        bar(&mut only_ends, &[1, 32]);
+        assert_eq!(only_ends, [0b10, 0b1]);
+    }
+}
