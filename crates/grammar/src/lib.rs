@@ -1,0 +1,34 @@
+//! Structured output: what an answer has to look like, compiled for a model's tokenizer.
+//!
+//! ```text
+//! GrammarSpec ─ Compiler::compile ─> Arc<Compiled> ─ begin ─> a guide per sequence ─> masks, forced tokens
+//!               (limits, cache)
+//! ```
+//! Parsing and masks are llguidance's. This crate turns its callers' wishes into grammars that it reads, tells it the tokenizer's
+//! bytes, bounds what a grammar may cost, keeps compiled ones, and gives the engine the guides it knows.
+//!
+//! It relies on nothing that a client wrote: sizes are limited before anything is compiled, work is limited while it is,
+//! and a panic on the way is an error of that request. Every sequence gets a parser of its own, with nothing shared but
+//! what never changes, so that its answer depends on its own tokens alone. It must never be called on the engine's thread
+//! to compile anything.
+//!
+//! # Layout
+//! - `spec`: what can be asked for. `schema`, `tools`, `gbnf`: from there to what llguidance reads.
+//! - `vocabulary`: the tokenizer as llguidance sees it.
+//! - `compiler`: limits and the cache. `guide`: one sequence's way through a grammar.
+
+#![forbid(unsafe_code)]
+
+mod compiler;
+mod error;
+mod gbnf;
+mod guide;
+mod schema;
+mod spec;
+mod tools;
+mod vocabulary;
+
+pub use compiler::{Compiled, Compiler, Stats};
+pub use error::GrammarError;
+pub use spec::{GrammarSpec, Reasoning, Strictness};
+pub use tools::{Tool, tool_calls};

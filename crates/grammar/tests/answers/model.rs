@@ -1,0 +1,79 @@
+//! The default model in an engine, its tokenizer, and a compiler for it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_engine::{Completion, Handle, Request, Settings, spawn};
+use ropeway_grammar::{Compiled, Compiler, GrammarError, GrammarSpec};
+use ropeway_text::{Special, SpecialTokens, Tokenizer};
+use ropeway_weights::Checkpoint;
+
+const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+/// The default model, or `None` with a printed reason.
+fn smollm2() -> Option<PathBuf> {
+    let given = std::env::var_os("ROPEWAY_TEST_MODEL_DIR").map(PathBuf::from);
+    let home =
+        std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/ropeway/models/smollm2-135m"));
+    let found =
+        [given, home].into_iter().flatten().map(|folder| folder.join(FILE)).find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: {FILE} is not here; run `ropeway pull smollm2` or set ROPEWAY_TEST_MODEL_DIR");
+    }
+    found
+}
+
+/// Each test uses all cores; together they would only wait for each other.
+pub fn my_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn tokenizer() -> Option<Tokenizer> {
+    let checkpoint = Checkpoint::open(&smollm2()?).expect("the default model opens");
+    Some(Tokenizer::from_checkpoint(&checkpoint).expect("its tokenizer loads"))
+}
+
+pub fn compiler() -> Option<Compiler> {
+    Some(Compiler::new(&tokenizer()?))
+}
+
+pub struct Model {
+    pub handle: Handle,
+    tokenizer: Tokenizer,
+    compiler: Compiler,
+}
+
+impl Model {
+    pub fn open() -> Option<Self> {
+        let path = smollm2()?;
+        let options = CpuOptions { context: Some(1024), kv_tokens: Some(32 << 10), ..CpuOptions::default() };
+        let executor = CpuExecutor::open(&path, &options, &mut |_, _| {}).expect("the default model loads");
+        let tokenizer = tokenizer()?;
+        let compiler = Compiler::new(&tokenizer);
+        Some(Self { handle: spawn(Box::new(executor), &Settings::default()).0, tokenizer, compiler })
+    }
+
+    pub fn compile(&self, spec: &GrammarSpec) -> Result<Arc<Compiled>, GrammarError> {
+        self.compiler.compile(spec, None)
+    }
+
+    /// A question, with room for 200 tokens of answer.
+    pub fn request(&self, question: &str) -> Request {
+        let prompt = format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n");
+        let prompt = self.tokenizer.encode(&prompt, Special::TEMPLATE).expect("a prompt");
+        Request { ends: self.tokenizer.eos_tokens().to_vec(), ..Request::greedy(prompt, 200) }
+    }
+
+    pub fn together(&self, requests: impl IntoIterator<Item = Request>) -> Vec<Completion> {
+        let submit = |request| self.handle.submit(request).expect("a request that fits");
+        let streams: Vec<_> = requests.into_iter().map(submit).collect();
+        streams.into_iter().map(|mut stream| stream.collect()).collect()
+    }
+
+    pub fn text(&self, answer: &Completion) -> String {
+        let tokens: Vec<u32> = answer.tokens.iter().map(|sampled| sampled.token).collect();
+        self.tokenizer.decode(&tokens, SpecialTokens::Skip)
+    }
+}
