@@ -24,7 +24,7 @@ const KEPT: usize = 128;
 /// lexer may grow to, to some tens of megabytes; schemas in practical use need a hundredth of each.
 fn limits() -> ParserLimits {
     ParserLimits {
-        initial_lexer_fuel: 1_000_000,
+        initial_lexer_fuel: 250_000,
         max_grammar_size: 100_000,
         step_lexer_fuel: 100_000,
         step_max_items: 50_000,
@@ -110,7 +110,7 @@ impl Compiler {
         spec: &GrammarSpec,
         reasoning: Option<&Reasoning>,
     ) -> Result<Arc<Compiled>, GrammarError> {
-        spec.check_size()?;
+        spec.check()?;
         let outcome = lock(&self.cache).entry(spec.hash(reasoning));
         outcome.get_or_init(|| self.compile_timed(spec, reasoning)).clone()
     }

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod compiler;
+mod complexity;
 mod error;
 mod gbnf;
 mod guide;
@@ -31,4 +32,4 @@ mod vocabulary;
 pub use compiler::{Compiled, Compiler, Stats};
 pub use error::GrammarError;
 pub use spec::{GrammarSpec, Reasoning, Strictness};
-pub use tools::{Tool, tool_calls};
+pub use tools::{Tool, either, tool_call};

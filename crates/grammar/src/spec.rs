@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::error::GrammarError;
-use crate::{gbnf, schema};
+use crate::{complexity, gbnf, schema};
 
 /// Largest schema or grammar that is looked at. The largest public schemas in practical use (FHIR, Kubernetes) have a few
 /// megabytes and take seconds; extraction schemas have a few kilobytes.
@@ -78,8 +78,8 @@ impl GrammarSpec {
         hasher.finalize().into()
     }
 
-    /// Turns down what is too large to be looked at.
-    pub(crate) fn check_size(&self) -> Result<(), GrammarError> {
+    /// Turns down what is too large or too complex to be compiled.
+    pub(crate) fn check(&self) -> Result<(), GrammarError> {
         let bytes = match self {
             Self::JsonSchema { schema, .. } => schema.to_string().len(),
             Self::JsonObject => 0,
@@ -93,6 +93,11 @@ impl GrammarSpec {
         };
         if bytes > MAX_BYTES {
             return Err(GrammarError::TooLarge { what: self.what(), bytes, limit: MAX_BYTES });
+        }
+        if let Self::JsonSchema { schema, .. } = self
+            && let Some(reason) = complexity::excess(schema)
+        {
+            return Err(GrammarError::Invalid { what: self.what(), reason });
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use ropeway_engine::{Rejected, SequenceError};
+use ropeway_executor::RowError;
 use ropeway_text::TextError;
 use serde_json::Value;
 
@@ -118,6 +119,7 @@ impl From<Rejected> for ApiError {
             Rejected::TooLong { .. } => error.about("messages").coded("context_length_exceeded"),
             Rejected::NothingToDo => error.about("max_tokens"),
             Rejected::TooManySequences { .. } => error.about("n"),
+            Rejected::Grammar(_) => error.about("response_format"),
             Rejected::EmptyPrompt | Rejected::UnknownToken { .. } => error.about("prompt"),
             Rejected::QueueFull { .. } | Rejected::Closed => {
                 ApiError { kind: Kind::Overloaded, ..error }.retry_after(A_MOMENT)
@@ -134,6 +136,10 @@ impl From<TextError> for ApiError {
 
 impl From<SequenceError> for ApiError {
     fn from(error: SequenceError) -> Self {
-        ApiError::new(Kind::Internal, error.to_string())
+        let kind = match &error {
+            SequenceError::Row(RowError::Grammar(_) | RowError::NothingAllowed) => Kind::Invalid,
+            _ => Kind::Internal,
+        };
+        ApiError::new(kind, error.to_string())
     }
 }

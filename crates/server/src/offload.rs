@@ -22,6 +22,13 @@ pub async fn offload<T: Send + 'static>(
     if bytes <= SMALL {
         return work();
     }
+    elsewhere(work).await
+}
+
+/// Does work that takes long whatever its size.
+pub async fn elsewhere<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     let slot = SLOTS.acquire().await;
     let done = tokio::task::spawn_blocking(work).await;
     drop(slot);

@@ -277,7 +277,10 @@ async fn mistakes_get_their_family_s_shape_and_status() {
         (hello(json!({"n": 1_000_000_000_u64})), "\"n\""),
         (hello(json!({"n": 0})), "\"n\""),
         (hello(json!({"tool_choice": "required", "tools": []})), "tool_choice"),
-        (hello(json!({"response_format": {"type": "json_object"}})), "response_format"),
+        (hello(json!({"response_format": {"type": "yaml"}})), "response_format"),
+        (hello(json!({"guided_json": {"type": "number", "not": {"const": 1}}})), "Unimplemented"),
+        (hello(json!({"structured_outputs": {"regex": "("}})), "structured_outputs.regex"),
+        (hello(json!({"tool_choice": {"type": "function", "function": {"name": "f"}}})), "no tool"),
         (hello(json!({"logit_bias": {"x": 1}})), "logit_bias"),
         (hello(long), "context_length_exceeded"),
         (json!("no object"), "invalid_json"),
@@ -286,6 +289,107 @@ async fn mistakes_get_their_family_s_shape_and_status() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
         assert!(body.contains(code), "{code}: {body}");
     }
+}
+
+/// A form that leaves little to the model.
+fn form() -> Value {
+    json!({"type": "object", "properties": {"colour": {"enum": ["red", "green"]}, "bright": {"type": "boolean"}},
+           "required": ["colour", "bright"]})
+}
+
+fn fills_form(text: &Value) -> bool {
+    let value: Value = serde_json::from_str(text.as_str().expect("text")).expect("JSON");
+    (value["colour"] == "red" || value["colour"] == "green") && value["bright"].is_boolean()
+}
+
+#[tokio::test]
+async fn answers_follow_the_format_of_every_family() {
+    let Some(app) = app() else { return };
+    let room = json!({"max_tokens": 60});
+    let with = |name: &str, value: Value| {
+        let mut body = hello(room.clone());
+        body[name] = value;
+        body
+    };
+    let schema =
+        json!({"type": "json_schema", "json_schema": {"name": "f", "strict": true, "schema": form()}});
+    for body in [
+        with("response_format", schema.clone()),
+        with("guided_json", form()),
+        with("structured_outputs", json!({"json": form()})),
+    ] {
+        let answer = ask(&app, "/v1/chat/completions", &body).await;
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop", "{answer}");
+        assert!(fills_form(&answer["choices"][0]["message"]["content"]), "{answer}");
+    }
+    let cut = hello(json!({"max_tokens": 3, "response_format": schema}));
+    assert_eq!(ask(&app, "/v1/chat/completions", &cut).await["choices"][0]["finish_reason"], "length");
+    let choice = with("guided_choice", json!(["maybe", "perhaps"]));
+    let answer = ask(&app, "/v1/chat/completions", &choice).await;
+    let content = &answer["choices"][0]["message"]["content"];
+    assert!(content == "maybe" || content == "perhaps", "{answer}");
+    let continued = json!({"prompt": "A year:", "guided_regex": "[0-9]{4}", "temperature": 0});
+    let answer = ask(&app, "/v1/completions", &continued).await;
+    let year = answer["choices"][0]["text"].as_str().expect("text");
+    assert!(year.len() == 4 && year.parse::<u32>().is_ok(), "{answer}");
+
+    let format = json!({"type": "json_schema", "name": "f", "schema": form()});
+    let body = json!({"input": "A colour?", "max_output_tokens": 60, "text": {"format": format}});
+    let answer = ask(&app, "/v1/responses", &body).await;
+    assert!(fills_form(&answer["output"][0]["content"][0]["text"]), "{answer}");
+    let format = json!({"format": {"type": "json_schema", "schema": form()}});
+    let mut body = with("output_config", format);
+    body["model"] = "claude-x".into();
+    let answer = ask(&app, "/v1/messages", &body).await;
+    assert!(fills_form(&answer["content"][0]["text"]) && answer["stop_reason"] == "end_turn", "{answer}");
+    let mut body = with("format", form());
+    body["stream"] = false.into();
+    assert!(fills_form(&ask(&app, "/api/chat", &body).await["message"]["content"]));
+    let body = json!({"model": "smollm2", "prompt": "A colour?", "format": form(), "stream": false});
+    assert!(fills_form(&ask(&app, "/api/generate", &body).await["response"]));
+
+    let body = hello(json!({"max_tokens": 60, "stream": true, "guided_json": form()}));
+    let (_, stream) = send(&app, "/v1/chat/completions", &body).await;
+    let events = events(&stream);
+    let deltas = events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str());
+    assert!(fills_form(&deltas.collect::<String>().into()));
+    let page = router(Arc::clone(&app))
+        .oneshot(Request::get("/metrics").body(Body::empty()).expect("a request"))
+        .await
+        .expect("an answer");
+    let page = to_bytes(page.into_body(), 1 << 20).await.expect("a body");
+    assert!(
+        String::from_utf8_lossy(&page)
+            .contains("ropeway_grammar_cache_hits_total{model_name=\"smollm2:135m\"}")
+    );
+}
+
+#[tokio::test]
+async fn a_tool_call_can_be_forced() {
+    let Some(app) = app() else { return };
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": form()}});
+    let tools = json!([tool("paint"), tool("wash")]);
+    let required = hello(json!({"max_tokens": 80, "tools": tools, "tool_choice": "required"}));
+    let named = json!({"type": "function", "function": {"name": "wash"}});
+    let named = hello(json!({"max_tokens": 80, "tools": tools, "tool_choice": named}));
+    for (body, names) in [(required, &["paint", "wash"][..]), (named, &["wash"])] {
+        let answer = ask(&app, "/v1/chat/completions", &body).await;
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+        let call = &choice["message"]["tool_calls"][0]["function"];
+        assert!(names.iter().any(|name| call["name"] == *name), "{answer}");
+        assert!(fills_form(&call["arguments"]), "{answer}");
+    }
+    let tools = json!([{"name": "paint", "input_schema": form()}]);
+    let body = hello(json!({"max_tokens": 80, "tools": tools, "tool_choice": {"type": "any"}}));
+    let answer = ask(&app, "/v1/messages", &body).await;
+    assert_eq!(answer["stop_reason"], "tool_use", "{answer}");
+    assert!(fills_form(&answer["content"][0]["input"].to_string().into()), "{answer}");
+    // With a format as well, the answer is that or a call.
+    let either = json!({"max_tokens": 80, "guided_json": form(), "tools": [tool("paint")]});
+    let answer = ask(&app, "/v1/chat/completions", &hello(either)).await;
+    let message = &answer["choices"][0]["message"];
+    assert!(message["tool_calls"].is_array() || fills_form(&message["content"]), "{answer}");
 }
 
 #[tokio::test]

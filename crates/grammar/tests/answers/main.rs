@@ -2,6 +2,8 @@
 //! alone. And of the grammars by themselves: what they let through, and what is turned down.
 
 mod conformance;
+#[path = "../../../../tests/default_models.rs"]
+mod default_models;
 mod forms;
 mod model;
 mod schemas;

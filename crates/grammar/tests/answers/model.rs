@@ -1,28 +1,14 @@
 //! The default model in an engine, its tokenizer, and a compiler for it.
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use crate::default_models::smollm2;
 use ropeway_cpu::{CpuExecutor, CpuOptions};
-use ropeway_engine::{Completion, Handle, Request, Settings, spawn};
+use ropeway_engine::{Completion, Handle, Pace, Request, Settings, spawn};
 use ropeway_grammar::{Compiled, Compiler, GrammarError, GrammarSpec};
 use ropeway_text::{Special, SpecialTokens, Tokenizer};
 use ropeway_weights::Checkpoint;
-
-const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-
-/// The default model, or `None` with a printed reason.
-fn smollm2() -> Option<PathBuf> {
-    let given = std::env::var_os("ROPEWAY_TEST_MODEL_DIR").map(PathBuf::from);
-    let home =
-        std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/ropeway/models/smollm2-135m"));
-    let found =
-        [given, home].into_iter().flatten().map(|folder| folder.join(FILE)).find(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("skipped: {FILE} is not here; run `ropeway pull smollm2` or set ROPEWAY_TEST_MODEL_DIR");
-    }
-    found
-}
 
 /// Each test uses all cores; together they would only wait for each other.
 pub fn my_turn() -> MutexGuard<'static, ()> {
@@ -52,7 +38,9 @@ impl Model {
         let executor = CpuExecutor::open(&path, &options, &mut |_, _| {}).expect("the default model loads");
         let tokenizer = tokenizer()?;
         let compiler = Compiler::new(&tokenizer);
-        Some(Self { handle: spawn(Box::new(executor), &Settings::default()).0, tokenizer, compiler })
+        // Steps as long as their tokens allow: everyone is let in at once.
+        let settings = Settings { pace: Pace::new(Duration::from_secs(600)), ..Settings::default() };
+        Some(Self { handle: spawn(Box::new(executor), &settings).0, tokenizer, compiler })
     }
 
     pub fn compile(&self, spec: &GrammarSpec) -> Result<Arc<Compiled>, GrammarError> {

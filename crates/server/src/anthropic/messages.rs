@@ -12,6 +12,7 @@ use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::chat::Conversation;
 use crate::generation::sampling::any_seed;
+use crate::generation::structure::Structure;
 use crate::generation::{Caller, Job};
 use crate::identity::Identity;
 use crate::model::Model;
@@ -33,6 +34,7 @@ pub struct MessagesRequest {
     thinking: Option<Value>,
     metadata: Option<Value>,
     output_config: Option<Value>,
+    output_format: Option<Value>,
 }
 
 impl Wire for MessagesRequest {
@@ -66,16 +68,14 @@ pub async fn count_tokens(ask: Ask) -> Result<Json<Value>, AnthropicError> {
 
 impl MessagesRequest {
     fn conversation(&self) -> Result<Conversation, ApiError> {
-        if self.output_config.as_ref().is_some_and(|config| !config["format"].is_null()) {
-            return Err(ApiError::invalid("answers can't be forced into a format yet; leave it out")
-                .about("output_config.format"));
-        }
+        let format = self.output_config.as_ref().and_then(|config| config.get("format"));
         Ok(Conversation {
             messages: translate::messages(self.system.as_ref(), &self.messages)?,
             tools: translate::tools(self.tools.as_deref().unwrap_or_default()),
             choice: translate::tool_choice(self.tool_choice.as_ref())?,
             variables: self.variables(),
             reasoning: true,
+            structure: Structure::anthropic(format.or(self.output_format.as_ref()))?,
         })
     }
 

@@ -16,6 +16,7 @@ use ropeway_text::{
 use serde_json::{Map, Value};
 
 use super::prompt::{text_bytes, too_long};
+use super::structure::Structure;
 use super::{Answer, Job, Piece, Stopped, TokenReport};
 use crate::error::ApiError;
 use crate::generation::Caller;
@@ -52,6 +53,8 @@ pub struct Conversation {
     pub variables: Map<String, Value>,
     /// Whether reasoning is told apart from the answer.
     pub reasoning: bool,
+    /// What the answer has to look like.
+    pub structure: Option<Structure>,
 }
 
 impl Conversation {
@@ -68,13 +71,16 @@ impl Conversation {
         if self.messages.is_empty() {
             return Err(ApiError::invalid("there are no messages; send at least one").about("messages"));
         }
-        if let ToolChoice::Required | ToolChoice::Named(_) = self.choice {
-            return Err(ApiError::invalid(
-                "a tool call can't be forced yet; use tool_choice \"auto\" and say in the prompt that a tool is to be used",
-            )
-            .about("tool_choice"));
+        let bad = |what: String| Err(ApiError::invalid(what).about("tool_choice"));
+        match &self.choice {
+            ToolChoice::Required if self.tools.is_empty() => {
+                bad("there is no tool to call; send tools".into())
+            }
+            ToolChoice::Named(name) if self.callable().is_empty() => {
+                bad(format!("there is no tool {name:?}"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn tokens(&self, model: &Model) -> Result<Vec<u32>, ApiError> {
@@ -95,15 +101,41 @@ impl Conversation {
 
     /// A job that answers it.
     pub async fn job(&self, model: &Arc<Model>, caller: Caller) -> Result<Job, ApiError> {
-        Ok(Job::new(self.prompt(model).await?, caller))
+        let prompt = self.prompt(model).await?;
+        let grammar = match self.structure() {
+            Some(structure) => Some(structure.compile(model, &opening(model, &prompt)).await?),
+            None => None,
+        };
+        Ok(Job { grammar, ..Job::new(prompt, caller) })
+    }
+
+    /// What the answer has to look like: a forced call, the format asked for, or either of these.
+    fn structure(&self) -> Option<Structure> {
+        let calls = self.callable();
+        match (&self.choice, &self.structure) {
+            (ToolChoice::Required | ToolChoice::Named(_), _) => Some(Structure::calling(&calls, None)),
+            (ToolChoice::Auto, Some(format)) if !calls.is_empty() => {
+                Some(Structure::calling(&calls, Some(format.clone())))
+            }
+            (_, format) => format.clone(),
+        }
+    }
+
+    /// The tools that may be called.
+    fn callable(&self) -> Vec<&Value> {
+        let may = |tool: &&Value| match &self.choice {
+            ToolChoice::None => false,
+            ToolChoice::Auto | ToolChoice::Required => tool_name(tool).is_some(),
+            ToolChoice::Named(name) => tool_name(tool) == Some(name),
+        };
+        self.tools.iter().filter(may).collect()
     }
 
     /// The answer to it, taken apart.
     pub fn answer(&self, model: &Arc<Model>, job: Job) -> Result<ChatAnswer, ApiError> {
         job.check()?;
         let tools = self.choice != ToolChoice::None && !self.tools.is_empty();
-        let end = &job.prompt[job.prompt.len().saturating_sub(OPENING)..];
-        let end = model.tokenizer.decode(end, SpecialTokens::Keep);
+        let end = opening(model, &job.prompt);
         let parser = || {
             let options = OutputOptions {
                 tools,
@@ -117,6 +149,11 @@ impl Conversation {
         let called = vec![false; job.n];
         Ok(ChatAnswer { answer: job.submit(model)?, parsers, called, ready: VecDeque::new() })
     }
+}
+
+/// The end of a prompt, as text.
+fn opening(model: &Model, prompt: &[u32]) -> String {
+    model.tokenizer.decode(&prompt[prompt.len().saturating_sub(OPENING)..], SpecialTokens::Keep)
 }
 
 fn tool_name(tool: &Value) -> Option<&str> {

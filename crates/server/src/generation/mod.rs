@@ -9,6 +9,7 @@ mod answer;
 pub mod chat;
 mod prompt;
 pub mod sampling;
+pub mod structure;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use answer::Form;
 pub use answer::{Answer, Piece, Stopped, TokenReport, Whole};
 pub use prompt::{text_bytes, text_prompt, text_prompts, token_prompt, tokens, too_long};
-use ropeway_engine::{Class, ClientId, Request};
+use ropeway_engine::{Class, ClientId, Grammar, Request};
 use ropeway_executor::SamplingParams;
 
 use crate::error::ApiError;
@@ -42,6 +43,8 @@ pub struct Job {
     pub ignore_eos: bool,
     /// Texts that end the answer, and are not part of it.
     pub stops: Vec<String>,
+    /// What the answer has to follow.
+    pub grammar: Option<Arc<dyn Grammar>>,
     /// How many answers.
     pub n: usize,
     /// Report the prompt's log-probabilities, with so many alternatives.
@@ -82,6 +85,7 @@ impl Job {
             min_tokens: 0,
             ignore_eos: false,
             stops: Vec::new(),
+            grammar: None,
             n: 1,
             score_prompt: None,
             caller,
@@ -105,6 +109,7 @@ impl Job {
             min_tokens: self.min_tokens,
             score_prompt: self.score_prompt,
             ends,
+            grammar: self.grammar,
             n: self.n,
             client: self.caller.client,
             class: self.caller.class,

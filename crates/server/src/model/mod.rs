@@ -5,6 +5,7 @@ pub mod lease;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ropeway_engine::Handle;
+use ropeway_grammar::Compiler;
 use ropeway_text::{ChatTemplate, OutputStyle, Tokenizer};
 
 use self::lease::Lease;
@@ -41,6 +42,8 @@ pub struct Model {
     pub template: ChatTemplate,
     /// How it writes tool calls and reasoning.
     pub style: OutputStyle,
+    /// What its answers may be made to follow.
+    pub grammars: Compiler,
     /// About its files.
     pub facts: ModelFacts,
     /// Since when it is served, in seconds since 1970.
@@ -64,8 +67,9 @@ impl Model {
         let created = unix_seconds();
         let style = OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some());
         let longest_token = tokenizer.longest_token();
+        let grammars = Compiler::new(&tokenizer);
         let (lease, engine) = (Arc::default(), RwLock::new(engine));
-        Self { name, tokenizer, template, style, facts, created, lease, longest_token, engine }
+        Self { name, tokenizer, template, style, grammars, facts, created, lease, longest_token, engine }
     }
 
     /// Whether requests run or wait.

@@ -17,6 +17,7 @@ use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::Stopped;
 use crate::generation::chat::{ChatAnswer, ChatPiece, Conversation, ToolCall};
+use crate::generation::structure::Structure;
 use crate::model::Model;
 use crate::model::lease::KeepAlive;
 use crate::ndjson;
@@ -52,7 +53,6 @@ pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     }
     let Opened { request, model, caller } = ask.admit(request)?;
     presence::keep(&model, request.keep_alive);
-    refuse_format(request.format.as_ref())?;
     let watch = Stopwatch::start();
     let conversation = request.conversation()?;
     let mut job = conversation.job(&model, caller).await?;
@@ -71,6 +71,7 @@ impl ChatRequest {
             tools: self.tools.clone().unwrap_or_default(),
             variables: thinking(self.think.as_ref()),
             reasoning: self.think != Some(Value::Bool(false)),
+            structure: Structure::ollama(self.format.as_ref())?,
             ..Conversation::default()
         })
     }
@@ -80,15 +81,6 @@ impl ChatRequest {
 pub fn thinking(think: Option<&Value>) -> Map<String, Value> {
     let switch = think.map(|think| ("enable_thinking".to_owned(), Value::from(*think != Value::Bool(false))));
     switch.into_iter().collect()
-}
-
-/// Structured output is an error until it is honoured.
-pub fn refuse_format(format: Option<&Value>) -> Result<(), ApiError> {
-    match format {
-        None | Some(Value::Null) => Ok(()),
-        Some(Value::String(text)) if text.is_empty() => Ok(()),
-        Some(_) => Err(ApiError::invalid("answers can't be forced into a format yet; leave `format` out")),
-    }
 }
 
 /// A message as templates know it.

@@ -8,13 +8,14 @@ use futures_util::{Stream, StreamExt, future};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::chat::{refuse_format, thinking};
+use super::chat::thinking;
 use super::options::Options;
 use super::stats::Stopwatch;
 use super::{OllamaError, presence};
 use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::chat::Conversation;
+use crate::generation::structure::Structure;
 use crate::generation::{Answer, Caller, Job, Piece, Stopped, text_prompt};
 use crate::model::Model;
 use crate::model::lease::KeepAlive;
@@ -76,7 +77,6 @@ pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
 
 impl GenerateRequest {
     fn check(&self) -> Result<(), ApiError> {
-        refuse_format(self.format.as_ref())?;
         if self.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
             return Err(ApiError::invalid("this model can't fill in before a suffix; leave it out"));
         }
@@ -92,14 +92,21 @@ impl GenerateRequest {
     }
 
     async fn job(&self, model: &Arc<Model>, caller: Caller) -> Result<Job, ApiError> {
+        let structure = Structure::ollama(self.format.as_ref())?;
         if self.raw == Some(true) {
-            return Ok(Job { continues: true, ..Job::new(text_prompt(model, &self.prompt).await?, caller) });
+            let mut job =
+                Job { continues: true, ..Job::new(text_prompt(model, &self.prompt).await?, caller) };
+            if let Some(structure) = structure {
+                job.grammar = Some(structure.compile(model, &self.prompt).await?);
+            }
+            return Ok(job);
         }
         let system = self.system.as_ref().map(|system| json!({ "role": "system", "content": system }));
         let user = json!({ "role": "user", "content": self.prompt });
         let conversation = Conversation {
             messages: system.into_iter().chain([user]).collect(),
             variables: thinking(self.think.as_ref()),
+            structure,
             ..Conversation::default()
         };
         let mut job = conversation.job(model, caller).await?;

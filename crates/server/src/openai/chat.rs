@@ -16,6 +16,7 @@ use super::{OpenAiError, logprobs, messages, sse, usage};
 use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::chat::{ChatAnswer, ChatPiece, ChatWhole, Conversation, ToolChoice};
+use crate::generation::structure::{Extensions, Structure};
 use crate::generation::{Stopped, TokenReport};
 use crate::identity::{Identity, unique};
 use crate::model::Model;
@@ -32,7 +33,8 @@ pub struct ChatCompletionRequest {
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
     response_format: Option<Value>,
-    structured_outputs: Option<Value>,
+    #[serde(flatten)]
+    extensions: Extensions,
     chat_template_kwargs: Option<Map<String, Value>>,
     #[serde(flatten)]
     fields: Fields,
@@ -72,29 +74,14 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
 
 impl ChatCompletionRequest {
     fn conversation(&self) -> Result<Conversation, ApiError> {
-        self.check_format()?;
         Ok(Conversation {
             messages: messages::messages(self.messages.clone())?,
             tools: self.tools.clone().unwrap_or_default(),
             choice: tool_choice(self.tool_choice.as_ref())?,
             variables: self.chat_template_kwargs.clone().unwrap_or_default(),
             reasoning: true,
+            structure: Structure::openai_or_vllm(self.response_format.as_ref(), &self.extensions)?,
         })
-    }
-
-    fn check_format(&self) -> Result<(), ApiError> {
-        let kind = self.response_format.as_ref().map(|format| format["type"].as_str().unwrap_or("?"));
-        if !matches!(kind, None | Some("text")) {
-            return Err(ApiError::invalid(
-                "answers can't be forced into a format yet; use {\"type\": \"text\"}",
-            )
-            .about("response_format"));
-        }
-        if self.structured_outputs.is_some() {
-            return Err(ApiError::invalid("answers can't be forced into a format yet; leave it out")
-                .about("structured_outputs"));
-        }
-        Ok(())
     }
 
     fn logprobs(&self) -> Result<Option<u32>, ApiError> {

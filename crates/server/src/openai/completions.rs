@@ -14,6 +14,7 @@ use super::sampling::Fields;
 use super::{logprobs, sse, usage};
 use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
+use crate::generation::structure::{Extensions, Structure};
 use crate::generation::{
     Answer, Caller, Job, Piece, Stopped, TokenReport, Whole, text_bytes, token_prompt, tokens,
 };
@@ -37,6 +38,9 @@ pub struct CompletionRequest {
     suffix: Option<String>,
     logprobs: Option<u32>,
     best_of: Option<usize>,
+    response_format: Option<Value>,
+    #[serde(flatten)]
+    extensions: Extensions,
     #[serde(flatten)]
     fields: Fields,
 }
@@ -66,8 +70,14 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     request.check()?;
     let prompts = prompts(&model, &request.prompt).await?;
     let mut answers = Vec::with_capacity(prompts.len());
+    let structure = Structure::openai_or_vllm(request.response_format.as_ref(), &request.extensions)?;
+    let grammar = match structure {
+        Some(structure) => Some(structure.compile(&model, "").await?),
+        None => None,
+    };
     for prompt in &prompts {
-        answers.push(request.job(prompt, caller.clone())?.submit(&model)?);
+        let job = Job { grammar: grammar.clone(), ..request.job(prompt, caller.clone())? };
+        answers.push(job.submit(&model)?);
     }
     let render = Render { identity: Identity::new("cmpl-", &model.name), request, model, prompts };
     if render.request.fields.streams() {

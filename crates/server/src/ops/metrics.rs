@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use ropeway_batcher::Totals;
 use ropeway_engine::Class;
 use ropeway_engine::metrics::{Experience, FINISHES, Histogram, Metrics, SECONDS};
+use ropeway_grammar::Stats;
 
 use crate::app::Shared;
 
@@ -17,7 +18,10 @@ pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
         .models
         .all()
         .iter()
-        .map(|model| (model.name.clone(), model.engine().board().metrics(), model.engine().board().queued()))
+        .map(|model| {
+            let engine = model.engine();
+            (model.name.clone(), engine.board().metrics(), engine.board().queued(), model.grammars.stats())
+        })
         .collect();
     let embedders: Vec<_> = app
         .embeddings
@@ -51,8 +55,8 @@ fn embedding(embedders: &[(String, Totals)]) -> String {
     page
 }
 
-/// Its model, its figures and its queue.
-type Engine = (String, Metrics, usize);
+/// Its model, its figures, its queue, and what was compiled for it.
+type Engine = (String, Metrics, usize, Stats);
 
 /// One of the distributions.
 type Of = fn(&Experience) -> &Histogram;
@@ -66,24 +70,44 @@ fn page(engines: &[Engine]) -> String {
                 writeln!(page, "ropeway_{name}{{model_name=\"{}\"}} {}", escaped(&engine.0), value(engine));
         }
     };
-    one("gauge", "num_requests_running", "Sequences in the batch.", &|(_, m, _)| m.running as f64);
-    one("gauge", "num_requests_waiting", "Requests without a place in the batch.", &|(_, _, q)| *q as f64);
-    one("gauge", "slot_usage_ratio", "Share of the batch's rows in use.", &|(_, m, _)| m.slot_use);
-    one("gauge", "kv_cache_usage_ratio", "Share of the KV blocks in use.", &|(_, m, _)| m.kv_use);
-    one("counter", "requests_total", "Requests taken in.", &|(_, m, _)| m.requests as f64);
-    one("counter", "steps_total", "Steps computed.", &|(_, m, _)| m.steps as f64);
-    one("counter", "step_seconds_total", "Time spent in steps.", &|(_, m, _)| m.busy.as_secs_f64());
-    one("counter", "prompt_tokens_total", "Prompt tokens, computed or cached.", &|(_, m, _)| {
+    one("gauge", "num_requests_running", "Sequences in the batch.", &|(_, m, ..)| m.running as f64);
+    one("gauge", "num_requests_waiting", "Requests without a place in the batch.", &|(_, _, q, _)| *q as f64);
+    one("gauge", "slot_usage_ratio", "Share of the batch's rows in use.", &|(_, m, ..)| m.slot_use);
+    one("gauge", "kv_cache_usage_ratio", "Share of the KV blocks in use.", &|(_, m, ..)| m.kv_use);
+    one("counter", "requests_total", "Requests taken in.", &|(_, m, ..)| m.requests as f64);
+    one("counter", "steps_total", "Steps computed.", &|(_, m, ..)| m.steps as f64);
+    one("counter", "step_seconds_total", "Time spent in steps.", &|(_, m, ..)| m.busy.as_secs_f64());
+    one("counter", "prompt_tokens_total", "Prompt tokens, computed or cached.", &|(_, m, ..)| {
         (m.prefill_tokens + m.cached_tokens) as f64
     });
-    one("counter", "generation_tokens_total", "Tokens generated.", &|(_, m, _)| m.generated_tokens as f64);
-    one("counter", "prefix_cache_queries_total", "Prompt tokens looked up.", &|(_, m, _)| {
+    one("counter", "generation_tokens_total", "Tokens generated.", &|(_, m, ..)| m.generated_tokens as f64);
+    one("counter", "prefix_cache_queries_total", "Prompt tokens looked up.", &|(_, m, ..)| {
         (m.prefill_tokens + m.cached_tokens) as f64
     });
-    one("counter", "prefix_cache_hits_total", "Prompt tokens found in the cache.", &|(_, m, _)| {
+    one("counter", "prefix_cache_hits_total", "Prompt tokens found in the cache.", &|(_, m, ..)| {
         m.cached_tokens as f64
     });
-    one("counter", "preemptions_total", "Sequences preempted.", &|(_, m, _)| m.preemptions as f64);
+    one("counter", "preemptions_total", "Sequences preempted.", &|(_, m, ..)| m.preemptions as f64);
+    one("counter", "guided_tokens_total", "Tokens chosen among what a grammar allowed.", &|(_, m, ..)| {
+        m.guided_tokens as f64
+    });
+    one("counter", "forced_tokens_total", "Tokens that a grammar forced.", &|(_, m, ..)| {
+        m.forced_tokens as f64
+    });
+    one("counter", "grammar_mask_seconds_total", "Time for masks, on all threads together.", &|(
+        _,
+        m,
+        ..,
+    )| {
+        m.guiding.as_secs_f64()
+    });
+    one("counter", "grammars_compiled_total", "Grammars compiled.", &|(.., g)| g.compiled as f64);
+    one("counter", "grammars_rejected_total", "Grammars turned down.", &|(.., g)| g.rejected as f64);
+    one("counter", "grammar_cache_hits_total", "Grammars found compiled.", &|(.., g)| g.hits as f64);
+    one("counter", "grammar_compile_seconds_total", "Time spent compiling.", &|(.., g)| {
+        g.compiling.as_secs_f64()
+    });
+    one("gauge", "grammar_compile_seconds_max", "Longest time one took.", &|(.., g)| g.longest.as_secs_f64());
     finished(&mut page, engines);
     let histograms: [(&str, &str, Of); 4] = [
         ("time_to_first_token_seconds", "From submission to the first token.", |e| &e.first_token),
@@ -100,7 +124,7 @@ fn page(engines: &[Engine]) -> String {
 fn finished(page: &mut String, engines: &[Engine]) {
     let name = "ropeway_request_success_total";
     let _ = writeln!(page, "# HELP {name} Sequences that ended, by reason.\n# TYPE {name} counter");
-    for (model, metrics, _) in engines {
+    for (model, metrics, ..) in engines {
         for (class, experience) in Class::ALL.iter().zip(&metrics.classes) {
             for (reason, count) in FINISHES.iter().zip(experience.finished) {
                 let labels = labels(model, *class);
@@ -112,7 +136,7 @@ fn finished(page: &mut String, engines: &[Engine]) {
 
 fn histogram(page: &mut String, name: &str, help: &str, engines: &[Engine], of: Of) {
     let _ = writeln!(page, "# HELP ropeway_{name} {help}\n# TYPE ropeway_{name} histogram");
-    for (model, metrics, _) in engines {
+    for (model, metrics, ..) in engines {
         for (class, experience) in Class::ALL.iter().zip(&metrics.classes) {
             let (histogram, labels) = (of(experience), labels(model, *class));
             let mut below = 0;

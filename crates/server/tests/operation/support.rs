@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};
 use ropeway_engine::{Settings, spawn};
-use ropeway_executor::{Batch, Executor, ExecutorError, Limits, StepOutput};
+use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_server::{App, Model, ModelFacts, Models, router};
 use ropeway_testkit::MockExecutor;
 use ropeway_text::{ChatTemplate, Tokenizer};
@@ -57,9 +57,14 @@ impl Executor for Gated {
         self.inner.limits()
     }
 
-    fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn execute_guided(
+        &mut self,
+        batch: &Batch,
+        guides: &dyn Guides,
+        output: &mut StepOutput,
+    ) -> Result<(), ExecutorError> {
         self.gate.pass();
-        self.inner.execute(batch, output)
+        self.inner.execute_guided(batch, guides, output)
     }
 }
 

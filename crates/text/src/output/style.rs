@@ -151,8 +151,13 @@ impl OutputStyle {
 
     /// Whether a rendered prompt ends inside the model's thoughts, as that of models that always think does.
     pub fn is_reasoning_open(&self, prompt: &str) -> bool {
+        self.open_reasoning(prompt).is_some()
+    }
+
+    /// The tag that closes the thoughts inside which a rendered prompt ends.
+    pub fn open_reasoning(&self, prompt: &str) -> Option<&'static str> {
         let end = prompt.trim_end();
-        self.reasoning.iter().any(|tags| end.ends_with(tags.open))
+        self.reasoning.iter().find(|tags| end.ends_with(tags.open)).map(|tags| tags.close)
     }
 
     /// The texts that have to reach the parser. Where a vocabulary has one as a control token, the detokenizer must be told

@@ -10,6 +10,7 @@ use crate::error::ApiError;
 use crate::generation::Job;
 use crate::generation::chat::{Conversation, ToolChoice};
 use crate::generation::sampling::any_seed;
+use crate::generation::structure::Structure;
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize)]
@@ -71,7 +72,12 @@ impl ResponsesRequest {
         let messages = input::messages(self.instructions.as_deref(), &self.input)?;
         let tools = self.tools.iter().flatten().map(tool).collect::<Result<_, _>>()?;
         let choice = tool_choice(self.tool_choice.as_ref())?;
-        Ok(Conversation { messages, tools, choice, reasoning: true, ..Conversation::default() })
+        let structure = Structure::openai(self.format(), "text.format")?;
+        Ok(Conversation { messages, tools, choice, structure, reasoning: true, ..Conversation::default() })
+    }
+
+    fn format(&self) -> Option<&Value> {
+        self.text.as_ref()?.get("format")
     }
 
     /// Turns down what can't be honoured.
@@ -92,11 +98,6 @@ impl ResponsesRequest {
         if self.background == Some(true) {
             let what = "answers are not kept for later; leave background out, or stream";
             return Err(ApiError::invalid(what).about("background"));
-        }
-        let format = self.text.as_ref().map_or(&Value::Null, |text| &text["format"]);
-        if !matches!(format["type"].as_str(), None | Some("text")) {
-            let what = "answers can't be forced into a format yet; use {\"type\": \"text\"}";
-            return Err(ApiError::invalid(what).about("text.format"));
         }
         Ok(())
     }
@@ -131,7 +132,7 @@ impl ResponsesRequest {
             "reasoning": { "effort": null, "summary": null },
             "store": false,
             "temperature": self.temperature.unwrap_or(1.0),
-            "text": { "format": { "type": "text" } },
+            "text": { "format": self.format().cloned().unwrap_or_else(|| json!({ "type": "text" })) },
             "tool_choice": self.tool_choice.clone().unwrap_or_else(|| json!("auto")),
             "tools": self.tools.clone().unwrap_or_default(),
             "top_logprobs": self.top_logprobs.unwrap_or(0),
