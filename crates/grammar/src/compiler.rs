@@ -153,9 +153,9 @@ fn factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {
 
 fn compile(factory: &ParserFactory, spec: &GrammarSpec, reasoning: Option<&Reasoning>) -> Outcome {
     let what = spec.what();
-    let failed = |error: &str| match is_bug(error) {
-        true => GrammarError::Bug { what },
-        false => GrammarError::Invalid { what, reason: reason(error).into() },
+    let failed = |error: &str| {
+        let reason = reason(error).into();
+        if is_bug(error) { GrammarError::Bug { what } } else { GrammarError::Invalid { what, reason } }
     };
     let parser = factory.create_parser(spec.grammar(reasoning)?);
     let mut matcher = Matcher::new(parser);

@@ -25,8 +25,10 @@ pub(crate) fn excess(schema: &Value) -> Option<String> {
                 nodes += 1;
                 combines |= object.contains_key("allOf");
                 patterns += usize::from(object.get("pattern").is_some_and(Value::is_string));
-                patterns +=
-                    object.get("patternProperties").and_then(Value::as_object).map_or(0, |map| map.len());
+                patterns += object
+                    .get("patternProperties")
+                    .and_then(Value::as_object)
+                    .map_or(0, serde_json::Map::len);
                 if object.get("multipleOf").and_then(Value::as_f64).is_some_and(|by| by > MAX_DIVISOR) {
                     return Some(format!("multipleOf may be at most {MAX_DIVISOR}"));
                 }

@@ -70,13 +70,11 @@ fn name(first: char, rest: &mut Peekable<Chars<'_>>, lark: &mut String) {
     while let Some(next) = rest.next_if(|next| is_name(*next)) {
         name.push(next);
     }
-    match name.as_str() {
-        "root" => lark.push_str("start"),
-        _ => {
-            lark.push_str("r_");
-            lark.extend(name.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }));
-        }
+    if name == "root" {
+        return lark.push_str("start");
     }
+    lark.push_str("r_");
+    lark.extend(name.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }));
 }
 
 fn literal(rest: &mut Peekable<Chars<'_>>, lark: &mut String) -> Result<(), String> {

@@ -65,9 +65,9 @@ fn batched_answers_are_bit_for_bit_those_given_alone() {
     let Some(model) = Model::open() else { return };
     let schemas = schemas::all();
     let request = |number: usize| {
-        let params = if number % 2 == 0 { SamplingParams::greedy() } else { sampled(number as u64) };
+        let params = if number.is_multiple_of(2) { SamplingParams::greedy() } else { sampled(number as u64) };
         // Some say what the model thought: then nothing is forced.
-        let params = SamplingParams { logprobs: (number % 5 == 0).then_some(2), ..params };
+        let params = SamplingParams { logprobs: number.is_multiple_of(5).then_some(2), ..params };
         let request = model.request(&format!("Write a short text about the number {number}."));
         let grammar = (number % 4 != 3).then(|| {
             model.compile(&strict(schemas[number * 2 % schemas.len()].1.clone())).expect("compiles")

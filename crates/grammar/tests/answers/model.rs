@@ -47,11 +47,11 @@ impl Model {
         self.compiler.compile(spec, None)
     }
 
-    /// A question, with room for 200 tokens of answer.
+    /// A question, with room for 120 tokens of answer.
     pub fn request(&self, question: &str) -> Request {
         let prompt = format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n");
         let prompt = self.tokenizer.encode(&prompt, Special::TEMPLATE).expect("a prompt");
-        Request { ends: self.tokenizer.eos_tokens().to_vec(), ..Request::greedy(prompt, 200) }
+        Request { ends: self.tokenizer.eos_tokens().to_vec(), ..Request::greedy(prompt, 120) }
     }
 
     pub fn together(&self, requests: impl IntoIterator<Item = Request>) -> Vec<Completion> {

@@ -73,7 +73,12 @@ impl Lab {
 
     /// Submits a given prompt.
     pub fn submit_prompt(&self, prompt: Vec<u32>, new: usize) -> Result<EventStream, Failure> {
-        Ok(self.handle.submit(Request::greedy(prompt, new))?)
+        self.submit_request(Request::greedy(prompt, new))
+    }
+
+    /// Submits a request of any kind.
+    pub fn submit_request(&self, request: Request) -> Result<EventStream, Failure> {
+        Ok(self.handle.submit(request)?)
     }
 
     /// Steps computed so far.

@@ -7,6 +7,7 @@
 //! itl.rs          a stream while a long prompt is read beside it
 //! prefix.rs       the first token of a prompt whose beginning is cached
 //! scheduler.rs    what deciding costs with many running and many more waiting
+//! structured.rs   answers that follow a schema, against free ones
 //! ```
 //! Every prompt of every repetition has other tokens, so that the prefix cache helps only where it is what is
 //! measured. Nothing else may run meanwhile, or the figures are worth nothing.
@@ -15,6 +16,7 @@ mod itl;
 mod lab;
 mod prefix;
 mod scheduler;
+mod structured;
 mod throughput;
 mod trio;
 
@@ -24,10 +26,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use ropeway_text::Tokenizer;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::engine_args::{EngineArgs, For};
+use crate::engine_args::{EngineArgs, For, Started};
 use crate::failure::Failure;
 use crate::model_args::ModelArgs;
 use crate::output::{Output, tell};
@@ -62,10 +65,10 @@ struct Sizes {
     /// Requests at once (throughput)
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,5,10,18,32,64")]
     requests: Vec<usize>,
-    /// Tokens of a short prompt (throughput, itl, scheduler)
+    /// Tokens of a short prompt (throughput, itl, scheduler, structured)
     #[arg(long, value_name = "TOKENS", default_value_t = 100)]
     prompt: usize,
-    /// New tokens of each request (throughput, trio)
+    /// New tokens of each request (throughput, trio, structured)
     #[arg(long, value_name = "TOKENS", default_value_t = 64)]
     new: usize,
     /// Tokens of the long prompt (trio, itl)
@@ -86,6 +89,7 @@ enum Scenario {
     Itl,
     Prefix,
     Scheduler,
+    Structured,
 }
 
 /// What a scenario found, for people and as JSON.
@@ -102,13 +106,18 @@ impl Finding {
 }
 
 impl Scenario {
-    fn measure(self, lab: &mut Lab, sizes: &Sizes, itl_target: u32) -> Result<Finding, Failure> {
+    fn measure(self, lab: &mut Lab, started: &Started, asked: &Engine) -> Result<Finding, Failure> {
+        let sizes = &asked.sizes;
         match self {
             Scenario::Throughput => Finding::of(&throughput::measure(lab, sizes)?),
             Scenario::Trio => Finding::of(&trio::measure(lab, sizes)?),
-            Scenario::Itl => Finding::of(&itl::measure(lab, sizes, itl_target)?),
+            Scenario::Itl => Finding::of(&itl::measure(lab, sizes, asked.sharing.itl_target())?),
             Scenario::Prefix => Finding::of(&prefix::measure(lab, sizes)?),
             Scenario::Scheduler => Finding::of(&scheduler::measure(lab, sizes)?),
+            Scenario::Structured => {
+                let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
+                Finding::of(&structured::measure(lab, sizes, &tokenizer, started.machine.threads)?)
+            }
         }
     }
 
@@ -119,6 +128,7 @@ impl Scenario {
             Scenario::Itl => "itl",
             Scenario::Prefix => "prefix",
             Scenario::Scheduler => "scheduler",
+            Scenario::Structured => "structured",
         }
     }
 }
@@ -134,7 +144,7 @@ impl Engine {
             if !self.scenario.is_empty() && !self.scenario.contains(scenario) {
                 continue;
             }
-            let finding = scenario.measure(&mut lab, &self.sizes, self.sharing.itl_target())?;
+            let finding = scenario.measure(&mut lab, &started, &self)?;
             found.insert(scenario.name().into(), finding.json);
             if !self.json {
                 writeln!(output, "{}", finding.text)?;
