@@ -36,7 +36,7 @@ done
 mkdir "$work/home"
 cd "$work/home"
 HOME="$work/home" ANTHROPIC_BASE_URL="$url" ANTHROPIC_API_KEY=none \
-  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_TELEMETRY=1 CLAUDE_CODE_MAX_OUTPUT_TOKENS=256 \
+  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_TELEMETRY=1 CLAUDE_CODE_MAX_OUTPUT_TOKENS=2048 \
   timeout 300 "$claude" -p "What is the capital of France?" --model claude-sonnet-4-5 --output-format json \
   --tools "" --system-prompt "You are a helpful AI assistant named SmolLM, trained by Hugging Face" < /dev/null > "$work/turn.json" || { cat "$work/turn.json" "$work/log"; exit 1; }
 
