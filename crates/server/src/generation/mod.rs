@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use answer::Form;
 pub use answer::{Answer, Piece, Stopped, TokenReport, Whole};
-pub use prompt::{text_bytes, text_prompt, text_prompts, token_prompt, tokens, too_long};
+pub use prompt::{text_bytes, text_prompt, text_prompts, token_prompt, tokens};
 use ropeway_engine::{Class, ClientId, Grammar, Request};
 use ropeway_executor::SamplingParams;
 

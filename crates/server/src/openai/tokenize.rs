@@ -9,7 +9,7 @@ use super::{OpenAiError, messages};
 use crate::ask::{Ask, Wire};
 use crate::error::ApiError;
 use crate::generation::chat::Conversation;
-use crate::generation::{token_prompt, too_long};
+use crate::generation::token_prompt;
 use crate::offload::offload;
 
 /// What clients send to have tokens: a prompt or messages.
@@ -42,10 +42,8 @@ pub async fn tokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
         (None, Some(text)) => {
             let around = if request.add_special_tokens.unwrap_or(true) { Around::Add } else { Around::Omit };
             let model = model.clone();
+            // However long: whether a text fits is what is being asked.
             offload(text.len(), move || {
-                if text.len() > model.most_bytes() {
-                    return Err(too_long(&model));
-                }
                 Ok(model.tokenizer.encode(&text, Special { in_text: InText::Parse, around })?)
             })
             .await?
