@@ -99,9 +99,12 @@ fn next_token(stream: &mut EventStream) -> Option<Instant> {
 
 fn read_until(mut stream: EventStream, done: &AtomicBool) -> Vec<Instant> {
     let mut arrivals = vec![Instant::now()];
-    while !done.load(Ordering::Relaxed) {
-        let Some(arrival) = next_token(&mut stream) else { break };
+    // One token at least: a prompt so short that it is done by now was computed beside it as well.
+    while let Some(arrival) = next_token(&mut stream) {
         arrivals.push(arrival);
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
     }
     arrivals
 }
