@@ -9,6 +9,7 @@ use futures_util::{StreamExt, stream};
 use ropeway_text::Delta;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::OllamaError;
 use super::options::Options;
@@ -22,7 +23,7 @@ use crate::ndjson;
 use crate::time::now_rfc3339;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ChatRequest {
     model: String,
     #[serde(default)]

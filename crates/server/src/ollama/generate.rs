@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::OllamaError;
 use super::chat::{loaded, refuse_format, thinking};
@@ -21,7 +22,7 @@ use crate::ndjson;
 use crate::time::now_rfc3339;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct GenerateRequest {
     model: String,
     #[serde(default)]

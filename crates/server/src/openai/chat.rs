@@ -9,6 +9,7 @@ use ropeway_engine::Usage;
 use ropeway_text::Delta;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::completions::finish_reason;
 use super::sampling::Fields;
@@ -21,7 +22,7 @@ use crate::identity::{Identity, unique};
 use crate::model::Model;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ChatCompletionRequest {
     model: Option<String>,
     messages: Vec<Value>,
