@@ -1,22 +1,33 @@
 #!/usr/bin/env python3
 """The official openai, anthropic and ollama libraries against a running server.
 
+    cargo test -p ropeway-cli --test clients
+
+makes an environment with the three libraries, starts a server and runs this. By hand:
+
     python3 -m venv clients && clients/bin/pip install openai anthropic ollama
-    ropeway serve --alias 'claude-*=smollm2:135m' &
+    ROPEWAY_API_KEYS='sk-everything name=all; sk-one-at-a-time name=one concurrency=1' ropeway serve --alias 'claude-*=smollm2:135m' &
     clients/bin/python tests/clients/conformance.py http://127.0.0.1:8000
 
 Prints one line per check; the exit code says whether all of them passed.
 """
+import re
 import sys
+import time
 import traceback
+import urllib.request
 
 import anthropic
 import ollama
 import openai
 
 URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
-MODEL = "smollm2:135m"
+# The keys that the server knows: one for everything, one that may ask for one thing at a time.
+KEY, ONE_AT_A_TIME = "sk-everything", "sk-one-at-a-time"
+MODEL = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY).models.list().data[0].id
 COLOURS = [{"role": "user", "content": "Name three colours."}]
+# Long enough to be still running when the next thing is asked.
+LONG = 2000
 WEATHER = {
     "name": "get_weather",
     "description": "The weather in a city",
@@ -24,8 +35,37 @@ WEATHER = {
 }
 
 
-def openai_client():
-    return openai.OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
+def fails(error, call):
+    """The error that a call must raise."""
+    try:
+        call()
+    except error as raised:
+        return raised
+    raise AssertionError(f"no {error.__name__}")
+
+
+def metric(name, label=""):
+    """The sum of a metric over the labels that contain this."""
+    request = urllib.request.Request(f"{URL}/metrics", headers={"authorization": f"Bearer {KEY}"})
+    page = urllib.request.urlopen(request).read().decode()
+    return sum(float(value) for labels, value in re.findall(rf"^ropeway_{name}{{(.*)}} (.*)$", page, re.M) if label in labels)
+
+
+def is_cancelled(stream, close):
+    """Reads a little of a stream and leaves; the server must let go of it."""
+    before = metric("request_success_total", '"cancelled"')
+    for _ in zip(range(3), stream):
+        pass
+    assert metric("num_requests_running") == 1
+    close()
+    patience = time.monotonic() + 30
+    while metric("num_requests_running") > 0 or metric("request_success_total", '"cancelled"') == before:
+        assert time.monotonic() < patience, "nothing was cancelled"
+        time.sleep(0.02)
+
+
+def openai_client(key=KEY):
+    return openai.OpenAI(base_url=f"{URL}/v1", api_key=key, max_retries=0)
 
 
 def openai_chat():
@@ -50,33 +90,81 @@ def openai_logprobs_and_n():
 
 def openai_tools():
     tools = [{"type": "function", "function": WEATHER}]
-    answer = openai_client().chat.completions.create(model=MODEL, messages=COLOURS, tools=tools, max_tokens=12)
+    answer = openai_client().chat.completions.create(
+        model=MODEL, messages=COLOURS, tools=tools, tool_choice="auto", max_tokens=12)
     assert answer.choices[0].finish_reason in ("length", "stop", "tool_calls")
+    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
+    turn = [*COLOURS, {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}]
+    answer = openai_client().chat.completions.create(model=MODEL, messages=turn, tools=tools, max_tokens=4)
+    assert answer.choices[0].message.content
 
 
 def openai_completions():
     answer = openai_client().completions.create(model=MODEL, prompt=["Once upon a time", "Hello"], max_tokens=4, logprobs=1)
     assert len(answer.choices) == 2 and len(answer.choices[0].logprobs.tokens) == 4
+    pieces = list(openai_client().completions.create(model=MODEL, prompt="Once upon a time", max_tokens=4, stream=True))
+    assert "".join(piece.choices[0].text for piece in pieces)
+
+
+def openai_responses():
+    client = openai_client()
+    response = client.responses.create(
+        model=MODEL, input="Name three colours.", instructions="Be brief.", max_output_tokens=12, temperature=0)
+    assert response.output_text and response.status in ("completed", "incomplete")
+    assert response.usage.output_tokens <= 12
+    with client.responses.stream(
+            model=MODEL, input=COLOURS, instructions="Be brief.", max_output_tokens=12, temperature=0) as stream:
+        events = list(stream)
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == response.output_text and events[-1].type in ("response.completed", "response.incomplete")
+
+
+def openai_responses_with_tools():
+    client = openai_client()
+    tools = [{"type": "function", **WEATHER}]
+    items = [*COLOURS, {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"},
+             {"type": "function_call_output", "call_id": "c1", "output": "sunny"}]
+    assert client.responses.create(model=MODEL, input=items, tools=tools, max_output_tokens=4).output
+    error = fails(openai.BadRequestError, lambda: client.responses.create(
+        model=MODEL, input="Hi", tools=[{"type": "web_search"}]))
+    assert error.param == "tools", error.param
+    error = fails(openai.BadRequestError, lambda: client.responses.create(
+        model=MODEL, input="Hi", previous_response_id="resp_1"))
+    assert error.param == "previous_response_id", error.param
 
 
 def openai_models_and_errors():
     client = openai_client()
     assert MODEL in [model.id for model in client.models.list()]
     assert client.models.retrieve(MODEL).id == MODEL
-    for error, call in [
-        (openai.NotFoundError, lambda: client.chat.completions.create(model="gpt-9", messages=COLOURS)),
-        (openai.BadRequestError, lambda: client.chat.completions.create(model=MODEL, messages=[])),
-        (openai.BadRequestError, lambda: client.chat.completions.create(model=MODEL, messages=COLOURS, temperature=-1)),
-    ]:
-        try:
-            call()
-        except error:
-            continue
-        raise AssertionError(f"no {error.__name__}")
+    error = fails(openai.NotFoundError, lambda: client.chat.completions.create(model="gpt-9", messages=COLOURS))
+    assert error.code == "model_not_found" and error.request_id
+    fails(openai.BadRequestError, lambda: client.chat.completions.create(model=MODEL, messages=[]))
+    error = fails(openai.BadRequestError, lambda: client.chat.completions.create(
+        model=MODEL, messages=COLOURS, temperature=-1))
+    assert error.param == "temperature"
+    error = fails(openai.AuthenticationError, lambda: openai_client("sk-wrong").models.list())
+    assert error.code == "invalid_api_key"
 
 
-def anthropic_client():
-    return anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0)
+def openai_one_at_a_time():
+    client = openai_client(ONE_AT_A_TIME)
+    ask = lambda **more: client.chat.completions.create(model=MODEL, messages=COLOURS, **more)
+    with ask(max_tokens=LONG, stream=True, extra_body={"ignore_eos": True}) as stream:
+        next(stream)
+        error = fails(openai.RateLimitError, lambda: ask(max_tokens=1))
+        assert int(error.response.headers["retry-after"]) > 0
+
+
+def openai_cancellation():
+    stream = openai_client().chat.completions.create(
+        model=MODEL, messages=COLOURS, max_tokens=LONG, stream=True, extra_body={"ignore_eos": True})
+    is_cancelled(stream, stream.close)
+
+
+def anthropic_client(key=KEY):
+    return anthropic.Anthropic(base_url=URL, api_key=key, max_retries=0)
 
 
 def anthropic_messages():
@@ -84,55 +172,120 @@ def anthropic_messages():
     assert message.content[0].text and message.stop_reason in ("max_tokens", "end_turn") and message.model == MODEL
 
 
+TOOL = {"name": "get_weather", "description": "The weather", "input_schema": WEATHER["parameters"]}
+
+
 def anthropic_stream_and_tools():
-    tool = {"name": "get_weather", "description": "The weather", "input_schema": WEATHER["parameters"]}
-    with anthropic_client().messages.stream(model=MODEL, max_tokens=12, messages=COLOURS, tools=[tool]) as stream:
+    with anthropic_client().messages.stream(model=MODEL, max_tokens=12, messages=COLOURS, tools=[TOOL]) as stream:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     assert final.usage.output_tokens > 0 and (text or final.stop_reason == "tool_use")
+    events = [event.type for event in anthropic_client().messages.create(
+        model=MODEL, max_tokens=4, messages=COLOURS, stream=True)]
+    assert events[0] == "message_start" and events[-1] == "message_stop" and "content_block_delta" in events
+
+
+def anthropic_tool_turns():
+    turn = [
+        {"role": "user", "content": [{"type": "text", "text": "How is the weather in Rome?"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Rome"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}]},
+    ]
+    message = anthropic_client().messages.create(model=MODEL, max_tokens=8, messages=turn, tools=[TOOL], tool_choice={"type": "auto"})
+    assert message.content and message.usage.output_tokens > 0
 
 
 def anthropic_counts_and_errors():
     client = anthropic_client()
-    assert client.messages.count_tokens(model=MODEL, messages=COLOURS).input_tokens > 10
+    counted = client.messages.count_tokens(model=MODEL, messages=COLOURS).input_tokens
+    usage = client.messages.create(model=MODEL, messages=COLOURS, max_tokens=1).usage
+    assert counted == usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens > 10
     assert MODEL in [model.id for model in client.models.list()]
-    try:
-        client.messages.create(model="gpt-9", max_tokens=1, messages=COLOURS)
-    except anthropic.NotFoundError:
-        return
-    raise AssertionError("no NotFoundError")
+    ask = lambda client=client, **more: client.messages.create(**{"model": MODEL, "max_tokens": 1, "messages": COLOURS, **more})
+    for error, kind, call in [
+        (anthropic.NotFoundError, "not_found_error", lambda: ask(model="gpt-9")),
+        (anthropic.BadRequestError, "invalid_request_error", lambda: ask(messages=[])),
+        (anthropic.BadRequestError, "invalid_request_error", lambda: ask(extra_body={"temperature": -1})),
+        (anthropic.AuthenticationError, "authentication_error", lambda: ask(anthropic_client("sk-wrong"))),
+    ]:
+        assert fails(error, call).body["error"]["type"] == kind
+    one = anthropic_client(ONE_AT_A_TIME)
+    with ask(one, max_tokens=LONG, stream=True) as stream:
+        next(stream)
+        error = fails(anthropic.RateLimitError, lambda: ask(one))
+        assert error.body["error"]["type"] == "rate_limit_error" and int(error.response.headers["retry-after"]) > 0
 
 
-def ollama_chat_and_generate():
-    client = ollama.Client(host=URL)
+def anthropic_cancellation():
+    story = [{"role": "user", "content": "Write a very long story about a ropeway."}]
+    stream = anthropic_client().messages.create(model=MODEL, max_tokens=LONG, messages=story, stream=True)
+    is_cancelled(stream, stream.close)
+
+
+def ollama_client(key=KEY):
+    return ollama.Client(host=URL, headers={"authorization": f"Bearer {key}"})
+
+
+def ollama_chat():
+    client = ollama_client()
     answer = client.chat(model=MODEL, messages=COLOURS, options={"num_predict": 6})
     assert answer.message.content and answer.done and answer.eval_count == 6
     pieces = list(client.chat(model=MODEL, messages=COLOURS, options={"num_predict": 6}, stream=True))
     assert pieces[-1].done and "".join(piece.message.content for piece in pieces)
+    tools = [{"type": "function", "function": WEATHER}]
+    turn = [*COLOURS, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "get_weather", "arguments": {}}}]},
+            {"role": "tool", "tool_name": "get_weather", "content": "sunny"}]
+    assert client.chat(model=MODEL, messages=turn, tools=tools, options={"num_predict": 4}).done
+
+
+def ollama_generate():
+    client = ollama_client()
     assert client.generate(model=MODEL, prompt="Hi", options={"num_predict": 4}).response
+    pieces = list(client.generate(model=MODEL, prompt="Hi", options={"num_predict": 4}, stream=True))
+    assert pieces[-1].done and pieces[-1].done_reason == "length" and pieces[-1].eval_count == 4
+    assert client.generate(model=MODEL).done_reason == "load"
 
 
-def ollama_models():
-    client = ollama.Client(host=URL)
+def ollama_models_and_errors():
+    client = ollama_client()
     assert MODEL in [model.model for model in client.list().models]
-    assert client.show(MODEL).template and client.ps().models[0].model == MODEL
+    shown = client.show(MODEL)
+    assert shown.template and "completion" in shown.capabilities
+    assert MODEL in [model.model for model in client.ps().models]
+    for status, call in [
+        (404, lambda: client.chat(model="gpt-9", messages=COLOURS)),
+        (400, lambda: client.chat(model=MODEL, messages=[{"role": "robot", "content": "Hi"}])),
+        (400, lambda: client.generate(model=MODEL, prompt="Hi", options={"temperature": -1.0})),
+        (401, lambda: ollama_client("sk-wrong").list()),
+    ]:
+        error = fails(ollama.ResponseError, call)
+        assert error.status_code == status and error.error, (error.status_code, error.error)
+
+
+def ollama_cancellation():
+    stream = ollama_client().generate(
+        model=MODEL, prompt="Write a very long story about a ropeway.", options={"num_predict": LONG}, stream=True)
+    is_cancelled(stream, stream.close)
 
 
 CHECKS = [
-    openai_chat, openai_chat_stream, openai_logprobs_and_n, openai_tools, openai_completions, openai_models_and_errors,
-    anthropic_messages, anthropic_stream_and_tools, anthropic_counts_and_errors, ollama_chat_and_generate, ollama_models,
+    openai_chat, openai_chat_stream, openai_logprobs_and_n, openai_tools, openai_completions, openai_responses,
+    openai_responses_with_tools, openai_models_and_errors, openai_one_at_a_time, openai_cancellation,
+    anthropic_messages, anthropic_stream_and_tools, anthropic_tool_turns, anthropic_counts_and_errors,
+    anthropic_cancellation, ollama_chat, ollama_generate, ollama_models_and_errors, ollama_cancellation,
 ]
 
 
 def main():
     failed = 0
     for check in CHECKS:
+        began = time.monotonic()
         try:
             check()
-            print(f"ok      {check.__name__}")
+            print(f"ok      {check.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
         except Exception:  # every kind of surprise is a failed check
             failed += 1
-            print(f"FAILED  {check.__name__}")
+            print(f"FAILED  {check.__name__}", flush=True)
             traceback.print_exc()
     sys.exit(1 if failed else 0)
 
