@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# A turn of the Claude Code CLI against a server of this build. Needs node and npm; the CLI is installed once, by name, into the
+# user's cache. Not part of ./check: the CLI is large and comes from another registry.
+#
+#     tests/clients/claude_code.sh             # builds, or ROPEWAY=path/to/ropeway
+#
+# Its own prompt has about 28,600 tokens of the default model, more than that model's window; --system-prompt and --tools leave
+# the protocol as it is and make it short. The question and the system prompt are of the kind that the model answers briefly.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/ropeway/claude-code"
+claude="$cache/node_modules/.bin/claude"
+if [ ! -x "$claude" ] || ! "$claude" --version > /dev/null 2>&1; then
+  npm install --silent --no-fund --no-audit --prefix "$cache" @anthropic-ai/claude-code
+  # The binary is put in its place by a script that npm may be told not to run.
+  (cd "$cache/node_modules/@anthropic-ai/claude-code" && if [ -f install.cjs ]; then node install.cjs; fi)
+fi
+
+if [ -z "${ROPEWAY:-}" ]; then
+  cargo build --quiet --release -p ropeway-cli
+  ROPEWAY="${CARGO_TARGET_DIR:-target}/release/ropeway"
+fi
+
+work="$(mktemp -d)"
+"$ROPEWAY" serve --any-model --listen 127.0.0.1:0 --model "${MODEL:-smollm2:135m}" > "$work/log" 2>&1 &
+server=$!
+trap 'kill "$server" 2> /dev/null || true; wait "$server" 2> /dev/null || true; rm -rf "$work"' EXIT
+
+url=""
+until url="$(grep -o -m 1 'http://127.0.0.1:[0-9]*' "$work/log" 2> /dev/null)"; do
+  if ! kill -0 "$server" 2> /dev/null; then cat "$work/log"; exit 1; fi
+  sleep 0.1
+done
+
+mkdir "$work/home"
+cd "$work/home"
+HOME="$work/home" ANTHROPIC_BASE_URL="$url" ANTHROPIC_API_KEY=none \
+  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_TELEMETRY=1 CLAUDE_CODE_MAX_OUTPUT_TOKENS=256 \
+  timeout 300 "$claude" -p "What is the capital of France?" --model claude-sonnet-4-5 --output-format json \
+  --tools "" --system-prompt "You are a helpful AI assistant named SmolLM, trained by Hugging Face" < /dev/null > "$work/turn.json" || { cat "$work/turn.json" "$work/log"; exit 1; }
+
+python3 - "$work/turn.json" << 'CHECK'
+import json, sys
+
+turn = json.load(open(sys.argv[1]))
+assert turn["subtype"] == "success" and not turn["is_error"], turn
+assert turn["usage"]["output_tokens"] > 0, turn
+print(f"ok      claude_code ({turn['duration_ms'] / 1000:.1f} s): {turn['result'][:60]!r}")
+CHECK
