@@ -1,4 +1,4 @@
-"""Writes the seed corpus beside this file: small valid checkpoints and answers for the fuzzers to start from. Needs only Python."""
+"""Writes the seed corpus beside this file: small valid checkpoints, answers and requests for the fuzzers to start from. Needs only Python."""
 
 import json
 import pathlib
@@ -134,8 +134,39 @@ def output_seeds():
         write("output", name, b"\x08" + answer.encode())
 
 
+def request_seeds():
+    messages = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+    tool = {"name": "f", "description": "", "parameters": {"type": "object"}}
+    function = {"type": "function", "function": tool}
+    chat = {"model": "m", "messages": messages, "max_tokens": 2, "temperature": 0.5, "stop": ["x"], "n": 2, "logprobs": True,
+            "top_logprobs": 2, "logit_bias": {"1": 1}, "tools": [function], "tool_choice": "auto", "stream": True}
+    shape = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    # In the order of the paths in targets/requests.rs.
+    bodies = [
+        ("chat", chat),
+        ("completion", {"prompt": [[5, 6]], "max_tokens": 2, "echo": True, "logprobs": 1, "guided_regex": "[a-z]+"}),
+        ("response", {"input": messages, "instructions": "x", "max_output_tokens": 2, "tools": [{"type": "function", **tool}]}),
+        ("tokenize", {"messages": messages, "add_special_tokens": True, "return_token_strs": True}),
+        ("detokenize", {"tokens": [5, 6]}),
+        ("message", {"model": "m", "max_tokens": 2, "system": [{"type": "text", "text": "x"}], "stop_sequences": ["x"], "messages": [
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x", "is_error": True}]}]}),
+        ("count", {"model": "m", "messages": messages, "tools": [{"name": "f", "input_schema": {}}]}),
+        ("ollama_chat", {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "options": {"num_predict": 2, "top_k": 3},
+                         "format": shape}),
+        ("ollama_generate", {"model": "m", "prompt": "Hi", "raw": True, "context": [5], "options": {"num_predict": 2}}),
+        ("show", {"model": "m"}),
+        ("generate", {"prompt": "Hi", "max_tokens": 2, "seed": 1}),
+        ("batch", {"prompts": ["Hi", ""], "max_tokens": 2, "stream": True}),
+        ("stream", {"prompt": "Hi", "max_tokens": 2}),
+    ]
+    for path, (name, body) in enumerate(bodies):
+        write("requests", name, bytes([path]) + json.dumps(body).encode())
+
+
 if __name__ == "__main__":
     gguf_seeds()
     safetensors_seeds()
     mlx_seeds()
     output_seeds()
+    request_seeds()

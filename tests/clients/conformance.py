@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 """The official openai, anthropic and ollama libraries against a running server.
 
+    cargo test -p ropeway-cli --test clients
+
+makes an environment with the three libraries, starts a server and runs this. By hand:
+
     python3 -m venv clients && clients/bin/pip install openai anthropic ollama
     ROPEWAY_API_KEYS='sk-everything name=all; sk-one-at-a-time name=one concurrency=1' ropeway serve --alias 'claude-*=smollm2:135m' &
     clients/bin/python tests/clients/conformance.py http://127.0.0.1:8000

@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 
-/// Spins before a worker gives its core back: about 100 microseconds, longer than the gap between two
-/// operations of a step and far shorter than the gap between two requests.
-const SPINS_BEFORE_PARK: usize = 4_000;
+/// Spins before a thread that waits lets others run: about 50 microseconds, longer than most gaps between two operations
+/// of a step.
+const SPINS_BEFORE_YIELD: usize = 4_000;
 
-/// Spins before the waiting caller lets other processes run, in case a worker lost its core.
-const SPINS_BEFORE_YIELD: usize = 20_000;
+/// Times a worker lets others run before it sleeps: a millisecond or so, longer than the gap between two steps, because
+/// waking up costs more than an operation takes; far shorter than the gap between two requests.
+const YIELDS_BEFORE_PARK: usize = 2_000;
 
 /// One operation: called once per worker with the worker's index.
 type Job = *const (dyn Fn(usize) + Sync);
@@ -129,14 +130,15 @@ impl Pool {
     fn wait(&self) {
         let mut spins = 0;
         while self.shared.busy.load(Ordering::Acquire) != 0 {
+            relax(spins);
             spins += 1;
-            if spins < SPINS_BEFORE_YIELD {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
         }
     }
+}
+
+/// Waits a moment: on the core at first, then letting others have it.
+fn relax(spins: usize) {
+    if spins < SPINS_BEFORE_YIELD { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
 impl Drop for Pool {
@@ -175,12 +177,12 @@ fn work(index: usize, shared: &Shared) {
 }
 
 fn wait_for_job(index: usize, shared: &Shared, seen: usize) -> usize {
-    for _ in 0..SPINS_BEFORE_PARK {
+    for spins in 0..SPINS_BEFORE_YIELD + YIELDS_BEFORE_PARK {
         let epoch = shared.epoch.load(Ordering::Acquire);
         if epoch != seen {
             return epoch;
         }
-        std::hint::spin_loop();
+        relax(spins);
     }
     shared.parked[index].store(true, Ordering::SeqCst);
     loop {

@@ -14,7 +14,8 @@ use crate::library::Shelf;
 use crate::model::Models;
 use crate::observe::{self, otlp::Exporter};
 use crate::ops::{self, health::Life};
-use crate::{anthropic, generate, ollama, openai};
+use crate::routes::Routes;
+use crate::{anthropic, docs, generate, ollama, openai};
 
 /// What all handlers share.
 pub struct App {
@@ -62,12 +63,17 @@ pub type Shared = Arc<App>;
 
 /// All routes, and the layers around them.
 pub fn router(app: Shared) -> Router {
-    let routes = openai::routes()
+    layered(routes().finish(), app)
+}
+
+/// The routes of every API.
+pub fn routes() -> Routes {
+    openai::routes()
         .and(anthropic::routes())
         .and(ollama::routes())
         .and(generate::routes())
-        .and(ops::routes());
-    layered(routes.finish(), app)
+        .and(ops::routes())
+        .and(docs::routes())
 }
 
 /// The layers around any routes; the last one is the first to see a request.
@@ -88,7 +94,6 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::routes::Routes;
 
     async fn falls() -> &'static str {
         panic!("a bug")

@@ -11,7 +11,7 @@
 //! - [`app`]: what all handlers share; [`model`]: the models served; [`library`]: those on disk.
 //! - [`generation`]: a validated job in, pieces of text out; [`embedding`]: texts in, vectors or scores out.
 //! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families. [`ops`]: health and metrics. [`serve`], [`tls`]: listening and draining, over `connections`.
-//! - [`guard`]: who is let in; [`observe`]: logs and traces; [`routes`], [`family`]: paths, and whose they are.
+//! - [`guard`]: who is let in; [`observe`]: logs and traces; [`routes`], [`family`]: paths, and whose they are; [`docs`]: what is told about them.
 //! - [`ask`], [`caller`], [`error`]: the head of every handler, who asks, and failures.
 
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@ pub mod app;
 pub mod ask;
 pub mod caller;
 mod connections;
+pub mod docs;
 pub mod embedding;
 pub mod error;
 pub mod family;

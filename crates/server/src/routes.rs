@@ -1,4 +1,5 @@
-//! Routes that know about themselves, so that a wrong path or method is answered with the right ones.
+//! Routes that know about themselves, so that a wrong path or method is answered with the right ones, and
+//! [`docs`](crate::docs) can tell about all of them.
 //!
 //! A family lists its routes once; [`Routes::finish`] makes the router of all of them and the answers to everything else.
 
@@ -11,22 +12,53 @@ use axum::http::header::ALLOW;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post};
+use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
 
 use crate::app::Shared;
 use crate::error::{ApiError, Kind};
 use crate::family::Family;
 
-/// A route: its method and its path.
-type Known = (&'static str, &'static str);
+/// What is known of a route.
+#[derive(Clone)]
+pub struct Known {
+    /// The API it belongs to.
+    pub api: &'static str,
+    /// How it is asked.
+    pub method: &'static str,
+    /// Its path; `{name}` and `{*name}` stand for anything.
+    pub path: &'static str,
+    /// What it is for, in a sentence.
+    pub summary: &'static str,
+    /// What is sent to it.
+    pub takes: Option<Takes>,
+}
+
+/// The JSON body a route takes.
+#[derive(Clone)]
+pub struct Takes {
+    /// Its shape.
+    pub schema: RefOr<Schema>,
+    /// The named shapes within it.
+    pub parts: Vec<(String, RefOr<Schema>)>,
+    /// A body that works.
+    pub example: &'static str,
+}
 
 /// Routes in the making.
 #[derive(Default)]
 pub struct Routes {
+    api: &'static str,
     router: Router<Shared>,
     known: Vec<Known>,
 }
 
 impl Routes {
+    /// The routes of this API.
+    pub fn of(api: &'static str) -> Self {
+        Self { api, ..Self::default() }
+    }
+
     /// Answers `GET` (and `HEAD`).
     pub fn get<H: Handler<T, Shared>, T: 'static>(self, path: &'static str, handler: H) -> Self {
         self.add("GET", path, get(handler))
@@ -43,14 +75,37 @@ impl Routes {
     }
 
     fn add(mut self, method: &'static str, path: &'static str, route: MethodRouter<Shared>) -> Self {
-        self.known.push((method, path));
-        Self { router: self.router.route(path, route), known: self.known }
+        self.known.push(Known { api: self.api, method, path, summary: "", takes: None });
+        Self { router: self.router.route(path, route), ..self }
+    }
+
+    /// Says what the last route is for.
+    pub fn says(mut self, summary: &'static str) -> Self {
+        if let Some(last) = self.known.last_mut() {
+            last.summary = summary;
+        }
+        self
+    }
+
+    /// Says what the last route takes, with a body that works.
+    pub fn takes<T: ToSchema>(mut self, example: &'static str) -> Self {
+        if let Some(last) = self.known.last_mut() {
+            let mut parts = Vec::new();
+            T::schemas(&mut parts);
+            last.takes = Some(Takes { schema: T::schema(), parts, example });
+        }
+        self
+    }
+
+    /// What is known of each.
+    pub fn known(&self) -> &[Known] {
+        &self.known
     }
 
     /// These and those.
     pub fn and(mut self, other: Routes) -> Self {
         self.known.extend(other.known);
-        Self { router: self.router.merge(other.router), known: self.known }
+        Self { router: self.router.merge(other.router), ..self }
     }
 
     /// The router, which answers what it does not know with what it does.
@@ -70,8 +125,8 @@ fn unknown_path(known: &[Known], request: &Request) -> Response {
     let family = Family::of(path);
     let relatives: Vec<_> = known
         .iter()
-        .filter(|(_, other)| Family::of(other) == family)
-        .map(|(method, path)| format!("{method} {path}"))
+        .filter(|other| Family::of(other.path) == family)
+        .map(|other| format!("{} {}", other.method, other.path))
         .collect();
     let message = format!("there is no {} {path:?}; there are {}", request.method(), relatives.join(", "));
     family.error(ApiError::new(Kind::NotFound, message).coded("unknown_url"))
@@ -81,7 +136,7 @@ fn wrong_method(known: &[Known], request: &Request) -> Response {
     let path = request.uri().path();
     let route = request.extensions().get::<MatchedPath>().map_or(path, MatchedPath::as_str);
     let methods: Vec<_> =
-        known.iter().filter(|(_, known)| *known == route).map(|(method, _)| *method).collect();
+        known.iter().filter(|known| known.path == route).map(|known| known.method).collect();
     let methods = methods.join(", ");
     let message = format!("{path} is asked with {methods}, not with {}", request.method());
     let mut response = Family::of(path).error(ApiError::invalid(message).coded("method_not_allowed"));

@@ -1,46 +1,17 @@
 //! Every API family on the default model, through the router: shapes, streams, errors and cancellation.
 
-#[path = "../../../tests/default_models.rs"]
-mod default_models;
+mod served;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use futures_util::StreamExt;
-use ropeway_cpu::{CpuExecutor, CpuOptions};
-use ropeway_engine::{Class, Settings, spawn};
-use ropeway_server::{Alias, App, Model, ModelFacts, Models, router};
-use ropeway_text::{ChatTemplate, Tokenizer};
-use ropeway_weights::Checkpoint;
+use ropeway_engine::Class;
+use ropeway_server::{App, router};
 use serde_json::{Value, json};
+use served::{app, send};
 use tower::ServiceExt;
-
-/// The app, once for all tests; `None` (and a reason on the screen) without the model.
-fn app() -> Option<Arc<App>> {
-    static APP: OnceLock<Option<Arc<App>>> = OnceLock::new();
-    APP.get_or_init(|| {
-        let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
-        let options = CpuOptions { context: Some(512), kv_tokens: Some(4096), ..CpuOptions::default() };
-        let executor = CpuExecutor::load(&checkpoint, &options, &mut |_, _| {}).expect("it loads");
-        let (handle, _) = spawn(Box::new(executor), &Settings::default());
-        let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
-        let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
-        let models = Models::new(vec!["claude-*=smollm2:135m".parse::<Alias>().expect("an alias")]);
-        let model = Model::new("smollm2:135m".into(), tokenizer, template, ModelFacts::default(), handle);
-        models.add(Arc::new(model));
-        Some(Arc::new(App::new(models)))
-    })
-    .clone()
-}
-
-async fn send(app: &Arc<App>, path: &str, body: &Value) -> (StatusCode, String) {
-    let request = Request::post(path).body(Body::from(body.to_string())).expect("a request");
-    let response = router(Arc::clone(app)).oneshot(request).await.expect("an answer");
-    let status = response.status();
-    let bytes = to_bytes(response.into_body(), 1 << 20).await.expect("a body");
-    (status, String::from_utf8(bytes.to_vec()).expect("text"))
-}
 
 async fn ask(app: &Arc<App>, path: &str, body: &Value) -> Value {
     let (status, text) = send(app, path, body).await;

@@ -216,12 +216,19 @@ unsafe fn affine_tiles<Q: Quants, const PARTS: usize, const MINS: bool, const WI
     panel: *const u8,
 ) {
     let PanelWeights::Affine { unit, input, lows, records, .. } = job.weights else { return };
-    for tile in job.tiles.clone() {
+    // The panel after this one is most often the next: it is fetched behind this one's arithmetic.
+    let next = job.panel.as_ptr().wrapping_add(job.panel.len());
+    let share = job.panel.len().div_ceil(job.tiles.len().max(1));
+    for (nth, tile) in job.tiles.clone().enumerate() {
+        if !Q::STREAMED {
+            prefetch::<_MM_HINT_T1>(next.wrapping_add(nth * share), share);
+        }
         let rows = TILE.min(job.rows - tile * TILE);
         let range = tile * records..(tile + 1) * records;
         let x = Input {
             records: &input[range.clone()],
             lows: lows.map_or(std::ptr::null(), |lows| lows[range].as_ptr()),
+            is_first: nth == 0,
         };
         let mut out = [[0.0; PANEL]; TILE];
         // SAFETY: `x` has as many records as the panel (low bytes too when wide); spare rows exist in every tile.
@@ -243,6 +250,8 @@ unsafe fn affine_tiles<Q: Quants, const PARTS: usize, const MINS: bool, const WI
 struct Input<'a> {
     records: &'a [Record],
     lows: *const activations::Quants,
+    /// Whether the panel's weights are read for the first time.
+    is_first: bool,
 }
 
 /// `ROWS` rows by 32 outputs over all records.
@@ -267,8 +276,8 @@ unsafe fn affine_tile<
         for (index, x) in input.records.iter().enumerate() {
             let record = panel.add(index * stride);
             let lows = input.lows.wrapping_add(index);
-            if ROWS == 1 && Q::STREAMED {
-                prefetch_record(record, stride);
+            if Q::STREAMED && input.is_first {
+                prefetch::<_MM_HINT_T0>(record.wrapping_add(PREFETCH), stride);
             }
             let lows = if WIDE && any(lows) { Some(&*lows) } else { None };
             for part in 0..PARTS {
@@ -314,13 +323,12 @@ const fn sum_index<const PARTS: usize>(part: usize) -> usize {
     if PARTS == 1 { 0 } else { part + 1 }
 }
 
+/// Asks for the lines of so many bytes.
 #[inline(always)]
-unsafe fn prefetch_record(record: *const u8, bytes: usize) {
-    let mut line = 0;
-    while line < bytes {
+fn prefetch<const HINT: i32>(at: *const u8, bytes: usize) {
+    for line in 0..bytes.div_ceil(64) {
         // SAFETY: a prefetch never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(record.wrapping_add(PREFETCH + line).cast()) };
-        line += 64;
+        unsafe { _mm_prefetch::<HINT>(at.wrapping_add(line * 64).cast()) };
     }
 }
 

@@ -252,8 +252,8 @@ impl Split {
         let wanted = threads * Self::ITEMS_PER_WORKER;
         let most = (tiles / Self::MIN_TILES).max(1);
         let row_parts = if threads == 1 { 1 } else { wanted.div_ceil(panels.max(1)).clamp(1, most) };
-        // Few tiles make an item short: hand out several panels at once.
-        let grain = if tiles >= Self::MIN_TILES { 1 } else { (panels / wanted).max(1) };
+        // Neighbouring panels stay together: while one is computed, the next is fetched.
+        let grain = (panels * row_parts / wanted).max(1);
         Self { panels, tiles, row_parts, grain }
     }
 

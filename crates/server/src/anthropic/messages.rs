@@ -6,6 +6,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::{AnthropicError, render, stream, translate};
 use crate::ask::{Ask, Opened, Wire};
@@ -18,7 +19,7 @@ use crate::identity::Identity;
 use crate::model::Model;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct MessagesRequest {
     model: String,
     messages: Vec<Value>,

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, future, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::request::{Parameters, result};
 use crate::ask::{Ask, Opened, Wire};
@@ -18,8 +19,8 @@ use crate::openai::OpenAiError;
 /// Prompts of one request; as many as may wait in the engine's queue.
 const MOST_PROMPTS: usize = 1024;
 
-#[derive(Clone, Debug, Deserialize)]
-struct BatchRequest {
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct BatchRequest {
     prompts: Vec<String>,
     #[serde(flatten)]
     parameters: Parameters,

@@ -5,6 +5,7 @@ use std::time::Instant;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::request::{Parameters, result};
 use super::stream;
@@ -13,7 +14,7 @@ use crate::error::{ApiError, Kind};
 use crate::generation::text_prompt;
 use crate::openai::OpenAiError;
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct GenerateRequest {
     pub prompt: String,
     #[serde(flatten)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ropeway_executor::Seed;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::generation::sampling::any_seed;
@@ -19,7 +20,7 @@ const MAX_TOKENS: usize = 50;
 const TEMPERATURE: f32 = 0.7;
 
 /// How texts are to be continued. Speculation settings are accepted and ignored: they change speed, not results.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct Parameters {
     model: Option<String>,
     max_tokens: Option<usize>,

@@ -136,18 +136,17 @@ impl Conversation {
         job.check()?;
         let tools = self.choice != ToolChoice::None && !self.tools.is_empty();
         let end = opening(model, &job.prompt);
-        let parser = || {
+        let line = || {
             let options = OutputOptions {
                 tools,
                 reasoning: self.reasoning,
                 prompt_opens_reasoning: model.style.is_reasoning_open(&end),
                 known_tools: self.tools.iter().filter_map(tool_name).map(Into::into).collect(),
             };
-            OutputParser::new(&model.style, options)
+            Line { parser: OutputParser::new(&model.style, options), called: false, reasoning_tokens: 0 }
         };
-        let parsers = (0..job.n).map(|_| parser()).collect();
-        let called = vec![false; job.n];
-        Ok(ChatAnswer { answer: job.submit(model)?, parsers, called, ready: VecDeque::new() })
+        let lines = (0..job.n).map(|_| line()).collect();
+        Ok(ChatAnswer { answer: job.submit(model)?, lines, ready: VecDeque::new() })
     }
 }
 
@@ -182,6 +181,8 @@ pub enum ChatPiece {
         stopped: Stopped,
         /// Whether it calls tools.
         called: bool,
+        /// Tokens of its thoughts.
+        reasoning: usize,
         /// What it used.
         usage: Usage,
     },
@@ -211,6 +212,8 @@ pub struct ChatWhole {
     pub stopped: Stopped,
     /// What it used.
     pub usage: Usage,
+    /// How much of that went into thoughts, in tokens.
+    pub reasoning_tokens: usize,
 }
 
 impl ChatWhole {
@@ -222,6 +225,7 @@ impl ChatWhole {
             tokens: Vec::new(),
             stopped: Stopped::End,
             usage: Usage::default(),
+            reasoning_tokens: 0,
         }
     }
 
@@ -239,11 +243,29 @@ impl ChatWhole {
     }
 }
 
+/// One of a request's answers in the making.
+struct Line {
+    parser: OutputParser,
+    called: bool,
+    reasoning_tokens: usize,
+}
+
+impl Line {
+    /// More text and its tokens. A tag counts as thought: so it does for those who sell them.
+    fn push(&mut self, text: &str, tokens: usize) -> Vec<Delta> {
+        let was_reasoning = self.parser.is_reasoning();
+        let deltas = self.parser.push(text);
+        if was_reasoning || self.parser.is_reasoning() {
+            self.reasoning_tokens += tokens;
+        }
+        deltas
+    }
+}
+
 /// An answer in the making: a stream of pieces. Dropping it cancels the request.
 pub struct ChatAnswer {
     answer: Answer,
-    parsers: Vec<OutputParser>,
-    called: Vec<bool>,
+    lines: Vec<Line>,
     ready: VecDeque<ChatPiece>,
 }
 
@@ -255,7 +277,7 @@ impl ChatAnswer {
 
     /// Waits for all answers, in order.
     pub async fn whole(mut self) -> Result<Vec<ChatWhole>, ApiError> {
-        let mut wholes: Vec<_> = self.parsers.iter().map(|_| ChatWhole::empty()).collect();
+        let mut wholes: Vec<_> = self.lines.iter().map(|_| ChatWhole::empty()).collect();
         while let Some(piece) = self.next().await {
             match piece {
                 ChatPiece::Reading => {}
@@ -266,8 +288,9 @@ impl ChatAnswer {
                     wholes[index].tokens.extend(tokens);
                 }
                 ChatPiece::Done { stopped: Stopped::Failed(error), .. } => return Err(error),
-                ChatPiece::Done { index, stopped, usage, .. } => {
+                ChatPiece::Done { index, stopped, usage, reasoning, .. } => {
                     (wholes[index].stopped, wholes[index].usage) = (stopped, usage);
+                    wholes[index].reasoning_tokens = reasoning;
                 }
             }
         }
@@ -279,20 +302,20 @@ impl ChatAnswer {
             Piece::Reading => self.ready.push_back(ChatPiece::Reading),
             Piece::Scored(_) => {}
             Piece::Text { index, text, tokens } => {
-                let deltas = self.parsers[index].push(&text);
+                let deltas = self.lines[index].push(&text, tokens.len());
                 self.deltas(index, deltas, tokens);
             }
             Piece::Done { index, stopped, usage } => {
-                let deltas = self.parsers[index].finish();
+                let deltas = self.lines[index].parser.finish();
                 self.deltas(index, deltas, Vec::new());
-                let called = self.called[index];
-                self.ready.push_back(ChatPiece::Done { index, stopped, called, usage });
+                let Line { called, reasoning_tokens: reasoning, .. } = self.lines[index];
+                self.ready.push_back(ChatPiece::Done { index, stopped, called, reasoning, usage });
             }
         }
     }
 
     fn deltas(&mut self, index: usize, deltas: Vec<Delta>, tokens: Vec<TokenReport>) {
-        self.called[index] |= deltas.iter().any(|delta| matches!(delta, Delta::ToolCall { .. }));
+        self.lines[index].called |= deltas.iter().any(|delta| matches!(delta, Delta::ToolCall { .. }));
         if !deltas.is_empty() || !tokens.is_empty() {
             self.ready.push_back(ChatPiece::Deltas { index, deltas, tokens });
         }
@@ -313,5 +336,23 @@ impl Stream for ChatAnswer {
                 Poll::Ready(None) => return Poll::Ready(None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropeway_text::OutputStyle;
+
+    use super::*;
+
+    #[test]
+    fn tokens_of_thoughts_are_counted_with_their_tags() {
+        let options = OutputOptions { reasoning: true, ..OutputOptions::default() };
+        let parser = OutputParser::new(&OutputStyle::detect(None, |_| true), options);
+        let mut line = Line { parser, called: false, reasoning_tokens: 0 };
+        for token in ["<think>", "What", " for", "?", "</think>", "Four", "."] {
+            line.push(token, 1);
+        }
+        assert_eq!(line.reasoning_tokens, 5);
     }
 }

@@ -16,6 +16,7 @@ use ropeway_engine::Grammar;
 use ropeway_grammar::{GrammarSpec, Reasoning, Strictness, Tool, either, tool_call};
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::model::Model;
@@ -31,7 +32,7 @@ pub struct Structure {
 }
 
 /// vLLM's ways to say it, beside those of OpenAI.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct Extensions {
     structured_outputs: Option<Value>,
     guided_json: Option<Value>,

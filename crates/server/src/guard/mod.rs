@@ -117,9 +117,12 @@ impl Guard {
     }
 }
 
-/// Paths for those who watch over the server, and for probes: nothing is told there that needs a key.
+/// Paths for those who watch over the server, for probes and for readers: nothing is told there that needs a key.
 fn is_open(path: &str) -> bool {
-    matches!(path, "/" | "/health" | "/health/live" | "/health/ready" | "/health/startup")
+    matches!(
+        path,
+        "/" | "/docs" | "/openapi.json" | "/health" | "/health/live" | "/health/ready" | "/health/startup"
+    )
 }
 
 /// The layer: lets requests in or answers them in their family's shape.

@@ -9,6 +9,7 @@ use futures_util::{StreamExt, stream};
 use ropeway_text::Delta;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::options::Options;
 use super::stats::Stopwatch;
@@ -24,7 +25,7 @@ use crate::ndjson;
 use crate::time::now_rfc3339;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ChatRequest {
     model: String,
     #[serde(default)]
@@ -35,6 +36,7 @@ pub struct ChatRequest {
     tools: Option<Vec<Value>>,
     format: Option<Value>,
     think: Option<Value>,
+    #[schema(value_type = Option<Value>)]
     keep_alive: Option<KeepAlive>,
 }
 

@@ -6,13 +6,14 @@ use axum::Json;
 use ropeway_embed::{EmbedOptions, TooLong};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::OllamaError;
 use crate::ask::{Ask, Wire};
 use crate::embedding::{Text, embed, texts};
 
 /// What clients send today.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct EmbedRequest {
     model: String,
     #[serde(default)]
@@ -55,7 +56,7 @@ pub async fn create(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
 }
 
 /// What clients sent once.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct LegacyRequest {
     model: String,
     #[serde(default)]

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::chat::thinking;
 use super::options::Options;
@@ -23,7 +24,7 @@ use crate::ndjson;
 use crate::time::now_rfc3339;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct GenerateRequest {
     model: String,
     #[serde(default)]
@@ -40,6 +41,7 @@ pub struct GenerateRequest {
     context: Option<Vec<u32>>,
     #[serde(default)]
     options: Options,
+    #[schema(value_type = Option<Value>)]
     keep_alive: Option<KeepAlive>,
 }
 

@@ -6,6 +6,7 @@ use futures_util::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
+use utoipa::ToSchema;
 
 use super::OllamaError;
 use crate::ask::{Ask, Wire};
@@ -15,7 +16,7 @@ use crate::model::Alias;
 use crate::ndjson;
 
 /// A model, by today's field or by the one of old.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct NameRequest {
     #[serde(alias = "name")]
     model: String,
@@ -62,7 +63,7 @@ fn line(fetching: &Fetching) -> Value {
 }
 
 /// What clients send to give a model another name.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct CopyRequest {
     source: String,
     destination: String,

@@ -19,17 +19,41 @@ use crate::routes::Routes;
 
 /// Its routes.
 pub fn routes() -> Routes {
-    Routes::default()
+    Routes::of("Ollama")
         .get("/", banner)
+        .says("Whether the server runs.")
         .post("/api/chat", chat::create)
+        .says("Answer a conversation; streams unless told not to.")
+        .takes::<chat::ChatRequest>(
+            r#"{"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}], "stream": false}"#,
+        )
         .post("/api/generate", generate::create)
+        .says("Answer a prompt; streams unless told not to.")
+        .takes::<generate::GenerateRequest>(
+            r#"{"model": "smollm2", "prompt": "Name three colours.", "stream": false}"#,
+        )
         .post("/api/embed", embed::create)
+        .says("The vectors of texts.")
+        .takes::<embed::EmbedRequest>(r#"{"model": "all-minilm", "input": ["The sky is blue."]}"#)
         .post("/api/embeddings", embed::legacy)
+        .says("The vector of a text, as it was asked for in the past.")
+        .takes::<embed::LegacyRequest>(r#"{"model": "all-minilm", "prompt": "The sky is blue."}"#)
         .get("/api/tags", models::tags)
+        .says("The models there are.")
         .get("/api/ps", models::ps)
+        .says("The models that are loaded.")
         .post("/api/show", models::show)
+        .says("What is known of a model.")
+        .takes::<models::ShowRequest>(r#"{"model": "smollm2"}"#)
         .post("/api/pull", manage::pull)
+        .says("Fetch a model to the disk; streams its progress unless told not to.")
+        .takes::<manage::NameRequest>(r#"{"model": "smollm2"}"#)
         .post("/api/copy", manage::copy)
+        .says("Give a model one more name.")
+        .takes::<manage::CopyRequest>(r#"{"source": "smollm2", "destination": "gpt-4o"}"#)
         .delete("/api/delete", manage::delete)
+        .says("Delete a model from the disk, and from memory if it is there.")
+        .takes::<manage::NameRequest>(r#"{"model": "gpt-4o"}"#)
         .get("/api/version", models::version)
+        .says("The version of Ollama's API that is spoken.")
 }

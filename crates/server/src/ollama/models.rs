@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::OllamaError;
 use crate::app::Shared;
@@ -94,7 +95,7 @@ fn size(parameters: u64) -> String {
     }
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ShowRequest {
     #[serde(alias = "name")]
     model: String,

@@ -2,13 +2,14 @@
 
 use ropeway_executor::Seed;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::generation::Job;
 use crate::generation::sampling::any_seed;
 
 /// What clients may set.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct Options {
     num_predict: Option<i64>,
     max_tokens: Option<i64>,

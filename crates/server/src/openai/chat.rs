@@ -9,6 +9,7 @@ use ropeway_engine::Usage;
 use ropeway_text::Delta;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::completions::finish_reason;
 use super::sampling::Fields;
@@ -22,7 +23,7 @@ use crate::identity::{Identity, unique};
 use crate::model::Model;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ChatCompletionRequest {
     model: Option<String>,
     messages: Vec<Value>,
@@ -118,12 +119,20 @@ struct Render {
     wants_logprobs: bool,
 }
 
+/// What the answers of a stream used so far.
+#[derive(Default)]
+struct Spent {
+    usages: Vec<Usage>,
+    reasoning: usize,
+}
+
 impl Render {
     fn whole(&self, wholes: &[ChatWhole]) -> Value {
         let choices: Vec<_> = wholes.iter().enumerate().map(|(i, whole)| self.choice(i, whole)).collect();
         let mut response = self.identity.object("chat.completion");
         response["choices"] = choices.into();
-        response["usage"] = usage::usage(wholes.iter().map(|whole| &whole.usage));
+        let reasoning = wholes.iter().map(|whole| whole.reasoning_tokens).sum();
+        response["usage"] = usage::chat(wholes.iter().map(|whole| &whole.usage), reasoning);
         response
     }
 
@@ -161,25 +170,26 @@ impl Render {
     ) -> impl Stream<Item = Value> + Send + 'static {
         let hello: Vec<_> =
             (0..n).map(|i| self.chunk(i, &json!({ "role": "assistant", "content": "" }))).collect();
-        let mut usages = Vec::new();
+        let mut spent = Spent::default();
         let end = stream::once(async { None });
         let pieces = answer.map(Some).chain(end).flat_map(move |piece| {
             stream::iter(match piece {
-                Some(piece) => self.piece(piece, &mut usages),
-                None if includes_usage => vec![self.usage_chunk(&usages)],
+                Some(piece) => self.piece(piece, &mut spent),
+                None if includes_usage => vec![self.usage_chunk(&spent)],
                 None => Vec::new(),
             })
         });
         stream::iter(hello).chain(pieces)
     }
 
-    fn piece(&self, piece: ChatPiece, usages: &mut Vec<Usage>) -> Vec<Value> {
+    fn piece(&self, piece: ChatPiece, spent: &mut Spent) -> Vec<Value> {
         match piece {
             ChatPiece::Reading => Vec::new(),
             ChatPiece::Deltas { index, deltas, tokens } => self.deltas(index, deltas, &tokens),
             ChatPiece::Done { stopped: Stopped::Failed(error), .. } => vec![OpenAiError(error).body()],
-            ChatPiece::Done { index, stopped, called, usage } => {
-                usages.push(usage);
+            ChatPiece::Done { index, stopped, called, reasoning, usage } => {
+                spent.usages.push(usage);
+                spent.reasoning += reasoning;
                 let mut last = self.chunk(index, &json!({}));
                 last["choices"][0]["finish_reason"] = reason(&stopped, called).into();
                 vec![last]
@@ -205,9 +215,9 @@ impl Render {
         chunk
     }
 
-    fn usage_chunk(&self, usages: &[Usage]) -> Value {
+    fn usage_chunk(&self, spent: &Spent) -> Value {
         let mut chunk = self.identity.object("chat.completion.chunk");
-        (chunk["choices"], chunk["usage"]) = (json!([]), usage::usage(usages));
+        (chunk["choices"], chunk["usage"]) = (json!([]), usage::chat(&spent.usages, spent.reasoning));
         chunk
     }
 }

@@ -8,6 +8,7 @@ use futures_util::{Stream, StreamExt, future, stream};
 use ropeway_engine::Usage;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::OpenAiError;
 use super::sampling::Fields;
@@ -29,7 +30,7 @@ const MOST_PROMPTS: usize = 256;
 const MAX_TOKENS: usize = 16;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct CompletionRequest {
     model: Option<String>,
     prompt: Value,

@@ -4,6 +4,7 @@ use axum::Json;
 use ropeway_embed::{EmbedOptions, TooLong};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::OpenAiError;
 use crate::ask::{Ask, Wire};
@@ -11,7 +12,7 @@ use crate::embedding::{embed, texts};
 use crate::error::ApiError;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct EmbeddingsRequest {
     model: Option<String>,
     input: Value,

@@ -22,14 +22,34 @@ use crate::routes::Routes;
 
 /// Its routes.
 pub fn routes() -> Routes {
-    Routes::default()
+    Routes::of("OpenAI")
         .get("/v1/models", models::list)
+        .says("The models served; in Anthropic's shape for clients that send anthropic-version.")
         .get("/v1/models/{*id}", models::one)
+        .says("One of the models.")
         .post("/v1/chat/completions", chat::create)
+        .says("Answer a conversation.")
+        .takes::<chat::ChatCompletionRequest>(
+            r#"{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 32}"#,
+        )
         .post("/v1/completions", completions::create)
+        .says("Continue a text.")
+        .takes::<completions::CompletionRequest>(r#"{"prompt": "Once upon a time", "max_tokens": 32}"#)
         .post("/v1/embeddings", embeddings::create)
+        .says("The vectors of texts.")
+        .takes::<embeddings::EmbeddingsRequest>(r#"{"model": "all-minilm", "input": "The sky is blue."}"#)
         .post("/v1/rerank", rerank::create)
+        .says("Documents in the order of their relevance to a query; needs a cross-encoder.")
+        .takes::<rerank::RerankRequest>(
+            r#"{"query": "What is blue?", "documents": ["The sky.", "The grass."]}"#,
+        )
         .post("/v1/responses", responses::create)
+        .says("Answer a conversation, as output items; nothing is stored.")
+        .takes::<responses::ResponsesRequest>(r#"{"input": "Name three colours.", "max_output_tokens": 32}"#)
         .post("/tokenize", tokenize::tokenize)
+        .says("The tokens of a text or a conversation.")
+        .takes::<tokenize::TokenizeRequest>(r#"{"prompt": "Once upon a time"}"#)
         .post("/detokenize", tokenize::detokenize)
+        .says("The text of tokens.")
+        .takes::<tokenize::DetokenizeRequest>(r#"{"tokens": [28120, 3714]}"#)
 }

@@ -3,6 +3,7 @@
 use axum::Json;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::OpenAiError;
 use crate::ask::{Ask, Wire};
@@ -11,7 +12,7 @@ use crate::error::ApiError;
 use crate::identity::unique;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct RerankRequest {
     model: Option<String>,
     query: String,
@@ -22,7 +23,7 @@ pub struct RerankRequest {
 }
 
 /// A document: its text, or an object around it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 enum Document {
     Text(String),

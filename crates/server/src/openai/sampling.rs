@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use ropeway_executor::{SamplingParams, Seed};
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::generation::Job;
 use crate::generation::sampling::any_seed;
 
 /// How tokens are chosen and when an answer ends.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct Fields {
     pub temperature: Option<f32>,
     pub top_p: Option<f32>,
@@ -35,14 +36,14 @@ pub struct Fields {
 }
 
 /// One stop string or several.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum Stop {
     One(String),
     Several(Vec<String>),
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 pub struct StreamOptions {
     #[serde(default)]
     pub include_usage: bool,

@@ -4,6 +4,7 @@ use axum::Json;
 use ropeway_text::{Around, InText, Special, SpecialTokens};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::{OpenAiError, messages};
 use crate::ask::{Ask, Wire};
@@ -13,7 +14,7 @@ use crate::generation::token_prompt;
 use crate::offload::offload;
 
 /// What clients send to have tokens: a prompt or messages.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub struct TokenizeRequest {
     model: Option<String>,
     prompt: Option<String>,
@@ -63,7 +64,7 @@ pub async fn tokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
 }
 
 /// What clients send to have text.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub struct DetokenizeRequest {
     model: Option<String>,
     tokens: Vec<Value>,

@@ -13,6 +13,13 @@ pub fn usage<'a>(answers: impl IntoIterator<Item = &'a Usage>) -> Value {
     totals(prompt, cached, generated)
 }
 
+/// The usage of all answers to one conversation, and how many of their tokens were thoughts.
+pub fn chat<'a>(answers: impl IntoIterator<Item = &'a Usage>, reasoning: usize) -> Value {
+    let mut usage = usage(answers);
+    usage["completion_tokens_details"] = json!({ "reasoning_tokens": reasoning });
+    usage
+}
+
 /// Counts that are added up already.
 pub fn totals(prompt: usize, cached: usize, generated: usize) -> Value {
     json!({

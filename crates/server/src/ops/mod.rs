@@ -7,10 +7,15 @@ use crate::routes::Routes;
 
 /// Its routes.
 pub fn routes() -> Routes {
-    Routes::default()
+    Routes::of("Operation")
         .get("/health", health::ready)
+        .says("Whether a request sent now would be taken.")
         .get("/health/live", health::live)
+        .says("Whether the server lives.")
         .get("/health/ready", health::ready)
+        .says("Whether a request sent now would be taken.")
         .get("/health/startup", health::startup)
+        .says("Whether everything is loaded.")
         .get("/metrics", metrics::show)
+        .says("The engines' figures, for Prometheus.")
 }

@@ -1,7 +1,43 @@
 //! Paths and methods that are not there.
 
 use crate::support::{app, get, post, send, text};
-use serde_json::json;
+use ropeway_server::guard::keys::KeyRing;
+use serde_json::{Value, json};
+
+/// Routes that need an embedding model or a library, which the app of these tests has not: understood, and turned down.
+const UNEQUIPPED: [&str; 6] =
+    ["/v1/embeddings", "/v1/rerank", "/api/embed", "/api/embeddings", "/api/pull", "/api/copy"];
+
+#[tokio::test]
+async fn every_example_of_the_document_works() {
+    let Some(app) = app(|_| ()) else { return };
+    let document = text(send(&app, get("/openapi.json", &[])).await).await;
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    let paths = document["paths"].as_object().expect("paths");
+    let mut tried = 0;
+    for (path, item) in paths {
+        let example = item.pointer("/post/requestBody/content/application~1json/example");
+        if let Some(example) = example {
+            let response = send(&app, post(path, &[], example)).await;
+            let expected: &[u16] = if UNEQUIPPED.contains(&path.as_str()) { &[403, 404] } else { &[200] };
+            assert!(expected.contains(&response.status().as_u16()), "{path}: {}", text(response).await);
+            tried += 1;
+        }
+    }
+    assert!(tried > 10 && paths.contains_key("/v1/models/{id}"), "{tried} examples");
+}
+
+#[tokio::test]
+async fn the_page_about_the_routes_needs_no_key_and_nothing_from_elsewhere() {
+    let keys = "sk-0123456789".parse::<KeyRing>().expect("a key");
+    let Some(app) = app(|app| app.guard.keys = keys) else { return };
+    for path in ["/docs", "/openapi.json"] {
+        let response = send(&app, get(path, &[])).await;
+        assert_eq!(response.status(), 200);
+        let body = text(response).await;
+        assert!(!body.contains("src=") && !body.contains("https://"), "{path}");
+    }
+}
 
 #[tokio::test]
 async fn an_unknown_path_is_answered_in_its_familys_shape_with_the_paths_there_are() {

@@ -138,6 +138,11 @@ impl OutputParser {
         self.unfinished
     }
 
+    /// Whether the model is thinking, as far as is known.
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::Reasoning { .. })
+    }
+
     fn has_nothing_to_find(&self) -> bool {
         self.tags.is_empty() && self.untagged == Untagged::None && matches!(self.state, State::Text)
     }

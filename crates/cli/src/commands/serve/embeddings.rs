@@ -8,8 +8,10 @@ use ropeway_batcher::Settings;
 use ropeway_embed::{Embedder, EmbedderOptions};
 use ropeway_hub::catalogue::DEFAULT_EMBEDDING_MODEL;
 use ropeway_model::{LoadOptions, Precision, Quantize};
+use ropeway_server::ModelFacts;
 use ropeway_server::embedding::{EmbeddingModel, EmbeddingModels, Loader, Ready};
 
+use super::ledger::Ledger;
 use super::library::served_name;
 use crate::embedder_args;
 use crate::model_args::ModelArgs;
@@ -51,12 +53,13 @@ pub struct EmbedArgs {
 
 impl EmbedArgs {
     /// The models, none of them loaded yet.
-    pub fn models(&self, machine: &ModelArgs, log_batches: bool) -> EmbeddingModels {
+    pub fn models(&self, machine: &ModelArgs, ledger: &Arc<Ledger>, log_batches: bool) -> EmbeddingModels {
         let names: &[String] = if self.no_embeddings { &[] } else { &self.embed_models };
         let options = self.options(machine);
         let model = |given: &String| {
             let (name, options, given) = (served_name(given), options.clone(), given.clone());
             let logged = log_batches.then(|| name.clone());
+            let ledger = Arc::clone(ledger);
             let loader: Loader = Arc::new(move || {
                 let (embedder, facts) =
                     embedder_args::load(&given, &options).map_err(|failure| failure.to_string())?;
@@ -64,7 +67,9 @@ impl EmbedArgs {
                 if let Some(name) = logged.clone() {
                     log_all(name, &embedder);
                 }
-                Ok(Ready { embedder, facts: facts.for_server() })
+                // Once loaded, it stays.
+                ledger.take(facts.bytes);
+                Ok(Ready { embedder, facts: ModelFacts { memory: facts.bytes, ..facts.for_server() } })
             });
             EmbeddingModel::new(name, loader)
         };

@@ -52,6 +52,11 @@ impl Shelves {
         Ok(Shelves { hub, engine, options, own, ledger, log_batches })
     }
 
+    /// Who has how much memory.
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
     /// Other names of models on disk.
     pub fn copies(&self) -> Result<Vec<ropeway_server::Alias>, Failure> {
         let aliases = self.hub.aliases()?.into_iter();

@@ -139,7 +139,7 @@ impl Serve {
         }
         let library: Arc<dyn Library> = Arc::clone(shelves) as _;
         Ok(App {
-            embeddings: self.embed.models(&self.options, self.logs.log_batches),
+            embeddings: self.embed.models(&self.options, shelves.ledger(), self.logs.log_batches),
             shelf: (!self.fixed_models).then(|| Shelf::new(library)),
             limits: self.limits.limits(),
             guard: Guard {

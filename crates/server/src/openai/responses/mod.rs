@@ -19,7 +19,7 @@ use super::OpenAiError;
 use crate::ask::{Ask, Opened};
 use crate::identity::Identity;
 use render::Render;
-use request::ResponsesRequest;
+pub use request::ResponsesRequest;
 
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<ResponsesRequest> { request, model, caller } = ask.open().await?;

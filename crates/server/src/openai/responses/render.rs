@@ -35,10 +35,13 @@ impl Render {
             let part = self.text_part(&whole.text, &whole.tokens);
             output.push(message(&unique("msg_"), status(&whole.stopped), &[part]));
         }
-        for call in &whole.calls {
-            output.push(function_call(&unique("fc_"), &unique("call_"), "completed", call));
+        for (index, call) in whole.calls.iter().enumerate() {
+            // An answer that was cut was cut in its last call.
+            let is_last = index + 1 == whole.calls.len();
+            let status = if is_last { status(&whole.stopped) } else { "completed" };
+            output.push(function_call(&unique("fc_"), &unique("call_"), status, call));
         }
-        self.finished(output, &whole.stopped, &whole.usage)
+        self.finished(output, &whole.stopped, usage_of(&whole.usage, whole.reasoning_tokens))
     }
 
     /// The response before there is any output.
@@ -56,14 +59,14 @@ impl Render {
     }
 
     /// The response with all of its output.
-    pub fn finished(&self, output: Vec<Value>, stopped: &Stopped, used: &Usage) -> Value {
+    pub fn finished(&self, output: Vec<Value>, stopped: &Stopped, usage: Value) -> Value {
         let mut response = self.begun();
         response["status"] = status(stopped).into();
         response["output"] = output.into();
         if *stopped == Stopped::Length {
             response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
         }
-        response["usage"] = usage(used);
+        response["usage"] = usage;
         response
     }
 
@@ -119,12 +122,13 @@ pub fn function_call(id: &str, call_id: &str, status: &str, call: &ToolCall) -> 
     })
 }
 
-fn usage(used: &Usage) -> Value {
+/// Token counts, those of thoughts among them.
+pub fn usage_of(used: &Usage, reasoning: usize) -> Value {
     json!({
         "input_tokens": used.prompt,
         "input_tokens_details": { "cached_tokens": used.cached },
         "output_tokens": used.generated,
-        "output_tokens_details": { "reasoning_tokens": 0 },
+        "output_tokens_details": { "reasoning_tokens": reasoning },
         "total_tokens": used.prompt + used.generated,
     })
 }

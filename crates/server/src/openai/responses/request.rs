@@ -3,6 +3,7 @@
 use ropeway_executor::{SamplingParams, Seed};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::input;
 use crate::ask::Wire;
@@ -13,7 +14,7 @@ use crate::generation::sampling::any_seed;
 use crate::generation::structure::Structure;
 
 /// What clients send.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ResponsesRequest {
     model: Option<String>,
     input: Value,

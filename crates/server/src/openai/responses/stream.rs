@@ -15,7 +15,7 @@ use futures_util::{StreamExt, stream};
 use ropeway_text::Delta;
 use serde_json::{Value, json};
 
-use super::render::{Render, function_call, message, reasoning, status};
+use super::render::{Render, function_call, message, reasoning, status, usage_of};
 use crate::generation::chat::{ChatAnswer, ChatPiece, ToolCall};
 use crate::generation::{Stopped, TokenReport};
 use crate::identity::unique;
@@ -69,13 +69,13 @@ impl Writer {
                 let response = self.render.failed(error);
                 events.push(self.event("response.failed", json!({ "response": response })));
             }
-            ChatPiece::Done { stopped, usage, .. } => {
+            ChatPiece::Done { stopped, usage, reasoning, .. } => {
                 if self.output.is_empty() && self.open.is_none() {
                     self.open_message(&mut events);
                 }
                 self.close(status(&stopped), &mut events);
                 let output = std::mem::take(&mut self.output);
-                let response = self.render.finished(output, &stopped, &usage);
+                let response = self.render.finished(output, &stopped, usage_of(&usage, reasoning));
                 let kind =
                     if stopped == Stopped::Length { "response.incomplete" } else { "response.completed" };
                 events.push(self.event(kind, json!({ "response": response })));
