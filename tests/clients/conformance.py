@@ -11,20 +11,23 @@ makes an environment with the three libraries, starts a server and runs this. By
 
 Prints one line per check; the exit code says whether all of them passed.
 """
+import json
 import re
 import sys
 import time
 import traceback
+import typing
 import urllib.request
 
 import anthropic
 import ollama
 import openai
+import pydantic
 
 URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
 # The keys that the server knows: one for everything, one that may ask for one thing at a time.
 KEY, ONE_AT_A_TIME = "sk-everything", "sk-one-at-a-time"
-MODEL = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY).models.list().data[0].id
+MODEL, EMBEDDER = (model.id for model in openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY).models.list().data[:2])
 COLOURS = [{"role": "user", "content": "Name three colours."}]
 # Long enough to be still running when the next thing is asked.
 LONG = 2000
@@ -33,6 +36,20 @@ WEATHER = {
     "description": "The weather in a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
+
+MOVED = [{"role": "user", "content": "Alice moved to Paris in 2021. Answer as JSON."}]
+
+
+class Move(pydantic.BaseModel):
+    """What an answer in a given form says."""
+
+    person: str = pydantic.Field(max_length=20)
+    city: typing.Literal["Paris", "Berlin"]
+    years: list[int] = pydantic.Field(max_length=2)
+
+
+def close(one, other):
+    return len(one) == len(other) and all(abs(a - b) < 1e-6 for a, b in zip(one, other))
 
 
 def fails(error, call):
@@ -163,6 +180,30 @@ def openai_cancellation():
     is_cancelled(stream, stream.close)
 
 
+def openai_structured():
+    answer = openai_client().chat.completions.parse(model=MODEL, messages=MOVED, response_format=Move, max_tokens=200)
+    assert isinstance(answer.choices[0].message.parsed, Move), answer
+    answer = openai_client().responses.parse(model=MODEL, input=MOVED, text_format=Move, max_output_tokens=200)
+    assert isinstance(answer.output_parsed, Move), answer
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    answer = openai_client().chat.completions.create(
+        model=MODEL, messages=COLOURS, tools=[{"type": "function", "function": WEATHER}], tool_choice=named, max_tokens=200)
+    call = answer.choices[0].message.tool_calls[0].function
+    assert call.name == "get_weather" and "city" in json.loads(call.arguments)
+
+
+def openai_embeddings():
+    client = openai_client()
+    texts = ["The sky is blue.", "Ropeways carry many cabins."]
+    both = client.embeddings.create(model=EMBEDDER, input=texts)
+    assert [item.index for item in both.data] == [0, 1] and both.usage.prompt_tokens > 0
+    # The library asks for base64 unless told otherwise.
+    plain = client.embeddings.create(model=EMBEDDER, input=texts[0], encoding_format="float")
+    assert close(plain.data[0].embedding, both.data[0].embedding)
+    assert len(client.embeddings.create(model=EMBEDDER, input=texts, dimensions=64).data[0].embedding) == 64
+    fails(openai.NotFoundError, lambda: client.embeddings.create(model="gpt-9", input=texts))
+
+
 def anthropic_client(key=KEY):
     return anthropic.Anthropic(base_url=URL, api_key=key, max_retries=0)
 
@@ -193,6 +234,18 @@ def anthropic_tool_turns():
     ]
     message = anthropic_client().messages.create(model=MODEL, max_tokens=8, messages=turn, tools=[TOOL], tool_choice={"type": "auto"})
     assert message.content and message.usage.output_tokens > 0
+
+
+def anthropic_structured():
+    form = {"format": {"type": "json_schema", "schema": Move.model_json_schema()}}
+    answer = anthropic_client().messages.create(
+        model="claude-x", messages=MOVED, max_tokens=200, extra_body={"output_config": form})
+    Move.model_validate_json(answer.content[0].text)
+    tool = {"name": WEATHER["name"], "input_schema": WEATHER["parameters"]}
+    answer = anthropic_client().messages.create(
+        model="claude-x", messages=COLOURS, max_tokens=200, tools=[tool], tool_choice={"type": "any"})
+    call = answer.content[-1]
+    assert call.type == "tool_use" and "city" in call.input
 
 
 def anthropic_counts_and_errors():
@@ -246,6 +299,21 @@ def ollama_generate():
     assert client.generate(model=MODEL).done_reason == "load"
 
 
+def ollama_structured():
+    answer = ollama_client().chat(model=MODEL, messages=MOVED, format=Move.model_json_schema(), options={"num_predict": 200})
+    Move.model_validate_json(answer.message.content)
+    assert answer.done_reason == "stop"
+    answer = ollama_client().generate(model=MODEL, prompt=MOVED[0]["content"], format="json", options={"num_predict": 60})
+    assert isinstance(json.loads(answer.response), dict)
+
+
+def ollama_embeddings():
+    client = ollama_client()
+    one = client.embed(model=EMBEDDER, input="The sky is blue.").embeddings
+    assert close(one[0], client.embed(model=EMBEDDER, input=["Grass", "The sky is blue."]).embeddings[1])
+    assert close(one[0], client.embeddings(model=EMBEDDER, prompt="The sky is blue.").embedding)
+
+
 def ollama_models_and_errors():
     client = ollama_client()
     assert MODEL in [model.model for model in client.list().models]
@@ -270,9 +338,10 @@ def ollama_cancellation():
 
 CHECKS = [
     openai_chat, openai_chat_stream, openai_logprobs_and_n, openai_tools, openai_completions, openai_responses,
-    openai_responses_with_tools, openai_models_and_errors, openai_one_at_a_time, openai_cancellation,
-    anthropic_messages, anthropic_stream_and_tools, anthropic_tool_turns, anthropic_counts_and_errors,
-    anthropic_cancellation, ollama_chat, ollama_generate, ollama_models_and_errors, ollama_cancellation,
+    openai_responses_with_tools, openai_structured, openai_embeddings, openai_models_and_errors, openai_one_at_a_time, openai_cancellation,
+    anthropic_messages, anthropic_stream_and_tools, anthropic_tool_turns, anthropic_structured, anthropic_counts_and_errors,
+    anthropic_cancellation, ollama_chat, ollama_generate, ollama_structured, ollama_embeddings, ollama_models_and_errors,
+    ollama_cancellation,
 ]
 
 

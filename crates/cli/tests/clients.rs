@@ -21,14 +21,16 @@ const KEYS: &[u8] = b"sk-everything name=all\nsk-one-at-a-time name=one concurre
 
 #[test]
 fn the_official_libraries_find_what_they_expect() {
-    let Some(model) = default_models::smollm2() else { return };
+    let (Some(model), Some(embedder)) = (default_models::smollm2(), default_models::minilm()) else { return };
     let python = match environment() {
         Ok(python) => python,
         Err(reason) => return println!("skipped: {reason}"),
     };
     let (sandbox, model) = (Sandbox::new(), model.display().to_string());
+    let embedder = embedder.display().to_string();
     let (keys, alias) = (sandbox.write("keys", KEYS), format!("claude-*={model}"));
-    let server = Server::start(&model, &["--api-keys-file", &keys, "--alias", &alias]);
+    let given = ["--api-keys-file", &keys, "--alias", &alias, "--embed-model", &embedder];
+    let server = Server::start(&model, &given);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/conformance.py");
     let status = Command::new(python).args([script, &server.url()]).status().unwrap();
     assert!(status.success(), "a client was disappointed: see above");

@@ -307,7 +307,8 @@ impl Engine {
         self.metrics.token(sequence, now);
         let token = sampled.token;
         if sequence.ticket.ends.contains(&token) {
-            return self.finish(slot, &FinishReason::End(token), now);
+            let reason = if sequence.has_landed() { FinishReason::Length } else { FinishReason::End(token) };
+            return self.finish(slot, &reason, now);
         }
         sequence.tokens.push(token);
         sequence.tell(Event::Token { sequence: sequence.index, sampled });
@@ -336,9 +337,10 @@ impl Engine {
 
     /// Ends a sequence that may not grow.
     fn conclude(&mut self, slot: Slot, now: Duration) {
-        let reason = match self.roster.get(slot).progress {
-            Progress::Complete => FinishReason::Complete,
-            Progress::Open => FinishReason::Length,
+        let sequence = self.roster.get(slot);
+        let reason = match sequence.progress {
+            Progress::Complete if !sequence.has_landed() => FinishReason::Complete,
+            Progress::Complete | Progress::Open => FinishReason::Length,
         };
         self.finish(slot, &reason, now);
     }

@@ -31,6 +31,13 @@ pub trait Guide: Send {
     /// Writes which tokens may come next; see [`Guides::allow`].
     fn allow(&mut self, mask: &mut [u32]) -> Result<(), GuideError>;
 
+    /// Narrows a mask down to the tokens that bring the answer to its end soonest, where they are known: there is little
+    /// room left. Whether anything else was allowed.
+    fn land(&mut self, mask: &mut [u32]) -> bool {
+        let _ = mask;
+        false
+    }
+
     /// Takes the next token, which is an allowed one.
     fn accept(&mut self, token: u32) -> Result<Progress, GuideError>;
 
@@ -72,6 +79,8 @@ struct State {
     /// Forced tokens that the sequence does not have yet.
     forced: Vec<u32>,
     progress: Progress,
+    /// Whether the answer was brought to its end.
+    landed: bool,
 }
 
 /// What follows a chosen token.
@@ -86,7 +95,7 @@ impl Guided {
         let (taken, forced, progress) = (0, Vec::new(), Progress::Open);
         let mut state = confined(|| {
             let guide = grammar.begin();
-            Ok(State { guide, forces, taken, forced, progress })
+            Ok(State { guide, forces, taken, forced, progress, landed: false })
         })?;
         state.take_forced()?;
         let following = state.following();
@@ -96,6 +105,11 @@ impl Guided {
     /// What follows the token that was just chosen.
     pub(crate) fn following(&self) -> Following {
         self.lock().following()
+    }
+
+    /// Whether the answer had to come to its end for want of room.
+    pub(crate) fn has_landed(&self) -> bool {
+        self.lock().landed
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -149,6 +163,8 @@ struct Asking {
     ticket: Arc<Ticket>,
     /// Tokens that the guide must have taken: fewer or more after a step that failed half way.
     taken: usize,
+    /// Whether the answer is to come to its end.
+    lands: bool,
 }
 
 impl StepGuides {
@@ -163,7 +179,10 @@ impl StepGuides {
     /// The guide of a sequence, if it has one.
     pub(crate) fn add(&mut self, sequence: &Sequence) -> Option<GuideId> {
         let guided = sequence.guide.clone()?;
-        self.rows.push(Asking { guided, ticket: Arc::clone(&sequence.ticket), taken: sequence.generated() });
+        let ticket = Arc::clone(&sequence.ticket);
+        let left = ticket.max_len - sequence.tokens.len();
+        let lands = left <= landing(ticket.max_len - ticket.prompt_len);
+        self.rows.push(Asking { guided, ticket, taken: sequence.generated(), lands });
         Some(GuideId(self.rows.len() as u32 - 1))
     }
 
@@ -188,7 +207,7 @@ impl StepGuides {
 
 impl Guides for StepGuides {
     fn allow(&self, guide: GuideId, mask: &mut [u32]) -> Result<(), RowError> {
-        let Asking { guided, ticket, taken } = &self.rows[guide.0 as usize];
+        let Asking { guided, ticket, taken, lands } = &self.rows[guide.0 as usize];
         let mut state = guided.lock();
         if state.taken != *taken {
             return Err(RowError::Grammar(
@@ -196,6 +215,9 @@ impl Guides for StepGuides {
             ));
         }
         self.timed(|| confined(|| state.guide.allow(mask)))?;
+        if *lands {
+            state.landed |= confined(|| Ok(state.guide.land(mask)))?;
+        }
         if *taken < ticket.min_tokens {
             bar(mask, &ticket.ends);
         }
@@ -209,6 +231,12 @@ impl Guides for StepGuides {
         }
         self.timed(|| guided.lock().accept(token))
     }
+}
+
+/// How many of an answer's last tokens bring it to its end: a quarter, but enough to close what is open, and no more than
+/// the required rest of most schemas takes.
+fn landing(most: usize) -> usize {
+    (most / 4).clamp(16, 128)
 }
 
 /// Takes end tokens out of a mask that allows anything else.

@@ -213,6 +213,11 @@ impl Sequence {
         }
     }
 
+    /// Whether its grammar had to bring it to its end for want of room.
+    pub(crate) fn has_landed(&self) -> bool {
+        self.guide.as_ref().is_some_and(Guided::has_landed)
+    }
+
     /// Gives up its blocks; what it computed may survive in the cache.
     pub fn release(&mut self, pool: &mut Pool) {
         self.table.release(pool);

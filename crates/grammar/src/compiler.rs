@@ -14,6 +14,7 @@ use toktrie::{InferenceCapabilities, TokEnv};
 
 use crate::error::GrammarError;
 use crate::guide::{Parser, is_bug, reason};
+use crate::landing::Landing;
 use crate::spec::{GrammarSpec, Reasoning};
 use crate::vocabulary::Vocabulary;
 
@@ -38,6 +39,7 @@ fn limits() -> ParserLimits {
 pub struct Compiled {
     /// Never used for anything but to be copied.
     start: Mutex<Matcher>,
+    landing: Option<Arc<Landing>>,
 }
 
 impl fmt::Debug for Compiled {
@@ -49,7 +51,7 @@ impl fmt::Debug for Compiled {
 impl Grammar for Compiled {
     fn begin(&self) -> Box<dyn Guide> {
         // A deep copy: lexers that share their states would make one sequence's limits depend on the others.
-        Box::new(Parser(lock(&self.start).deep_clone()))
+        Box::new(Parser { matcher: lock(&self.start).deep_clone(), landing: self.landing.clone() })
     }
 }
 
@@ -88,6 +90,7 @@ pub struct Compiler {
     tokenizer: Tokenizer,
     /// Made when it is first needed: a trie of a large vocabulary takes a while, and most servers never see a schema.
     factory: OnceLock<Result<ParserFactory, String>>,
+    landing: Arc<Landing>,
     cache: Mutex<Cache>,
 }
 
@@ -100,7 +103,12 @@ impl fmt::Debug for Compiler {
 impl Compiler {
     /// A compiler for the models that use `tokenizer`.
     pub fn new(tokenizer: &Tokenizer) -> Self {
-        Self { tokenizer: tokenizer.clone(), factory: OnceLock::new(), cache: Mutex::default() }
+        Self {
+            tokenizer: tokenizer.clone(),
+            factory: OnceLock::new(),
+            landing: Arc::new(Landing::new(tokenizer)),
+            cache: Mutex::default(),
+        }
     }
 
     /// The compiled grammar; after a model's open thoughts, if there are any. Takes up to some tens of milliseconds, and
@@ -125,7 +133,10 @@ impl Compiler {
         let factory =
             self.factory().map_err(|reason| GrammarError::Invalid { what: "vocabulary", reason })?;
         let began = Instant::now();
-        let outcome = compile(factory, spec, reasoning);
+        // Thoughts are no JSON: what closes a string would only litter them.
+        let landing = (spec.is_json() && reasoning.is_none()).then(|| Arc::clone(&self.landing));
+        let outcome = compile(factory, spec, reasoning)
+            .map(|matcher| Arc::new(Compiled { start: Mutex::new(matcher), landing }));
         let took = began.elapsed();
         let stats = &mut lock(&self.cache).stats;
         stats.compiled += u64::from(outcome.is_ok());
@@ -151,7 +162,11 @@ fn factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {
     Ok(factory)
 }
 
-fn compile(factory: &ParserFactory, spec: &GrammarSpec, reasoning: Option<&Reasoning>) -> Outcome {
+fn compile(
+    factory: &ParserFactory,
+    spec: &GrammarSpec,
+    reasoning: Option<&Reasoning>,
+) -> Result<Matcher, GrammarError> {
     let what = spec.what();
     let failed = |error: &str| {
         let reason = reason(error).into();
@@ -161,7 +176,7 @@ fn compile(factory: &ParserFactory, spec: &GrammarSpec, reasoning: Option<&Reaso
     let mut matcher = Matcher::new(parser);
     // The first mask shows what compiling can't, and its lexer states are copied for every sequence.
     matcher.compute_mask_or_eos().map_err(|error| failed(&error.to_string()))?;
-    Ok(Arc::new(Compiled { start: Mutex::new(matcher) }))
+    Ok(matcher)
 }
 
 impl Cache {

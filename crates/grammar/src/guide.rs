@@ -1,16 +1,23 @@
 //! One sequence's way through a grammar.
 
+use std::sync::Arc;
+
 use llguidance::Matcher;
 use ropeway_engine::{Guide, GuideError, Progress};
 
-/// A parser of its own, and what it said.
-pub(crate) struct Parser(pub(crate) Matcher);
+use crate::landing::Landing;
+
+/// A parser of its own, and how what it reads is brought to an end.
+pub(crate) struct Parser {
+    pub(crate) matcher: Matcher,
+    pub(crate) landing: Option<Arc<Landing>>,
+}
 
 impl Parser {
     fn progress(&self) -> Result<Progress, GuideError> {
-        match self.0.get_error() {
+        match self.matcher.get_error() {
             Some(error) => Err(failed(&error)),
-            None if self.0.is_stopped() => Ok(Progress::Complete),
+            None if self.matcher.is_stopped() => Ok(Progress::Complete),
             None => Ok(Progress::Open),
         }
     }
@@ -18,7 +25,7 @@ impl Parser {
 
 impl Guide for Parser {
     fn allow(&mut self, mask: &mut [u32]) -> Result<(), GuideError> {
-        let allowed = self.0.compute_mask_or_eos().map_err(|error| failed(&error.to_string()))?;
+        let allowed = self.matcher.compute_mask_or_eos().map_err(|error| failed(&error.to_string()))?;
         let words = allowed.as_slice();
         let shared = words.len().min(mask.len());
         mask[..shared].copy_from_slice(&words[..shared]);
@@ -26,13 +33,17 @@ impl Guide for Parser {
         Ok(())
     }
 
+    fn land(&mut self, mask: &mut [u32]) -> bool {
+        self.landing.as_ref().is_some_and(|landing| landing.narrow(mask))
+    }
+
     fn accept(&mut self, token: u32) -> Result<Progress, GuideError> {
-        self.0.consume_token(token).map_err(|error| failed(&error.to_string()))?;
+        self.matcher.consume_token(token).map_err(|error| failed(&error.to_string()))?;
         self.progress()
     }
 
     fn forced(&mut self, tokens: &mut Vec<u32>) -> Result<Progress, GuideError> {
-        tokens.extend(self.0.consume_ff_tokens());
+        tokens.extend(self.matcher.consume_ff_tokens());
         self.progress()
     }
 }

@@ -24,6 +24,7 @@ mod complexity;
 mod error;
 mod gbnf;
 mod guide;
+mod landing;
 mod schema;
 mod spec;
 mod tools;

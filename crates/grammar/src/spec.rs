@@ -64,6 +64,11 @@ impl GrammarSpec {
         }
     }
 
+    /// Whether answers are JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        matches!(self, Self::JsonSchema { .. } | Self::JsonObject)
+    }
+
     /// Its name in the cache: the same for the same grammar.
     pub(crate) fn hash(&self, reasoning: Option<&Reasoning>) -> [u8; 32] {
         let mut hasher = Sha256::new();

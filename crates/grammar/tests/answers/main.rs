@@ -110,6 +110,27 @@ fn a_cut_answer_says_so_and_forced_tokens_count() {
 }
 
 #[test]
+fn an_answer_that_runs_out_of_room_is_brought_to_its_end() {
+    let _turn = my_turn();
+    let Some(model) = Model::open() else { return };
+    let fact = json!({"type": "object", "properties": {"fact": {"type": "string"}, "year": {"type": ["integer", "null"]}},
+                      "required": ["fact", "year"]});
+    let schema = json!({"type": "object", "properties": {"facts": {"type": "array", "items": fact}}, "required": ["facts"]});
+    let grammar = model.compile(&strict(schema)).expect("compiles");
+    let ask = |seed| {
+        let grammar: Arc<dyn ropeway_engine::Grammar> = grammar.clone();
+        let request = model.request("Write down everything that happened in Europe since the year 1000.");
+        Request { grammar: Some(grammar), params: sampled(seed), max_tokens: Some(80), ..request }
+    };
+    let answers = model.together((0..12).map(ask));
+    for answer in &answers {
+        let text = model.text(answer);
+        assert!(serde_json::from_str::<Value>(&text).is_ok(), "{:?}: {text}", answer.reason);
+    }
+    assert!(answers.iter().any(|answer| answer.reason == FinishReason::Length), "nobody ran out of room");
+}
+
+#[test]
 fn the_schemas_of_a_knowledge_graph_pipeline_compile_in_little_time() {
     let Some(compiler) = model::compiler() else { return };
     compiler.compile(&GrammarSpec::JsonObject, None).expect("compiles");
