@@ -17,7 +17,7 @@ ropeway serves {names} on {urls}
   OpenAI:    OPENAI_BASE_URL={url}/v1
   Anthropic: ANTHROPIC_BASE_URL={url}
   Ollama:    OLLAMA_HOST={url}
-  metrics:   {url}/metrics      health: {url}/health",
+  all paths: {url}/docs      metrics: {url}/metrics      health: {url}/health",
         names = names.join(", "),
         urls = urls.join(", "),
     )
