@@ -71,7 +71,9 @@ mod tests {
         let landing =
             Landing { ends: vec![END], text: Some(TEXT), quote: Some(QUOTE), closers: vec![BRACE, QUOTE] };
         let mut mask = [0; 2];
-        tokens.iter().for_each(|token| mask[*token as usize / 32] |= 1 << (token % 32));
+        for token in tokens {
+            mask[*token as usize / 32] |= 1 << (token % 32);
+        }
         let changed = landing.narrow(&mut mask);
         (changed, (0..64).filter(|token| is_set(&mask, *token)).collect())
     }
