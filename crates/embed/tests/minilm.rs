@@ -40,5 +40,5 @@ fn vectors_are_those_of_sentence_transformers_on_every_instruction_set() {
 fn weights_packed_as_bytes_keep_the_direction() {
     let Some(least) = least_cosine(&loading(Precision::Fast, Some(Quantize::Q8))) else { return };
     println!("int8: cosine at least {least:.6}");
-    assert!(least > 0.9990, "{least}");
+    assert!(least > 0.9975, "{least}");
 }
