@@ -233,10 +233,10 @@ impl Guides for StepGuides {
     }
 }
 
-/// How many of an answer's last tokens bring it to its end: a quarter, but enough to close what is open, and no more than
-/// the required rest of most schemas takes.
+/// How many of an answer's last tokens bring it to its end: a quarter, so that a short answer keeps most of its room, and
+/// no more than the required rest of most schemas takes.
 fn landing(most: usize) -> usize {
-    (most / 4).clamp(16, 128)
+    (most / 4).min(128)
 }
 
 /// Takes end tokens out of a mask that allows anything else.
