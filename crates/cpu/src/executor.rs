@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, StepOutput};
+use ropeway_kernels::activations;
 use ropeway_kernels::attention::Span;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_kernels::route::KvSlot;
@@ -16,6 +17,7 @@ use ropeway_model::{
 };
 use ropeway_weights::Checkpoint;
 
+use crate::guess;
 use crate::sampling::{Asked, Samplers};
 
 /// Tokens of the default step: enough rows for every weight panel to be reused from cache, few enough for the
@@ -93,6 +95,8 @@ pub struct CpuExecutor {
     work: Workspace,
     samplers: Samplers,
     flat: Flat,
+    /// Results of the step that was launched, until they are collected.
+    done: StepOutput,
     turnstile: Option<Arc<Turnstile>>,
 }
 
@@ -131,7 +135,16 @@ impl CpuExecutor {
         let work = Workspace::new(&decoder, kv.layout(), options.step, &mut compute);
         let samplers = Samplers::new(&compute);
         let turnstile = options.turnstile.clone();
-        Ok(Self { compute, decoder, kv, work, samplers, flat: Flat::default(), turnstile })
+        Ok(Self {
+            compute,
+            decoder,
+            kv,
+            work,
+            samplers,
+            flat: Flat::default(),
+            done: StepOutput::default(),
+            turnstile,
+        })
     }
 
     /// The model.
@@ -214,20 +227,25 @@ impl Executor for CpuExecutor {
             step_tokens: step.tokens,
             step_rows: step.rows,
             vocab: self.decoder.spec.vocab,
+            tile: activations::TILE,
+            ahead: 0,
+            cost: guess::cost(&self.decoder, self.compute.threads()),
         }
     }
 
-    fn execute_guided(
-        &mut self,
-        batch: &Batch,
-        guides: &dyn Guides,
-        output: &mut StepOutput,
-    ) -> Result<(), ExecutorError> {
+    /// Computes the step at once: the cores that would plan the next one are the ones that compute this one.
+    fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), ExecutorError> {
         let turnstile = self.turnstile.clone();
         let _turn = turnstile.as_deref().map(Turnstile::enter);
         self.forward(batch)?;
         let logits = self.work.logit_rows(batch.rows.len());
-        self.samplers.run(&mut self.compute, Asked { batch, guides }, logits, output);
+        self.samplers.run(&mut self.compute, Asked { batch, guides }, logits, &mut self.done);
+        Ok(())
+    }
+
+    fn collect(&mut self, _: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        output.clear();
+        std::mem::swap(&mut self.done, output);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The executor on CPU kernels: paged KV storage, forward pass, sampling.
 //!
 //! # Layout
-//! - [`executor`]: the executor itself.
+//! - [`executor`]: the executor itself; `guess`: what a step will cost before any was measured.
 //! - [`sampling`]: from a row of logits to a token.
 
 #![allow(
@@ -10,6 +10,7 @@
 )]
 
 pub mod executor;
+mod guess;
 pub mod sampling;
 
 pub use executor::{CpuExecutor, CpuOptions};

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use ropeway_cpu::{CpuExecutor, CpuOptions};
-use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
+use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, StepOutput};
 use ropeway_kernels::Isa;
 use ropeway_kernels::kv::KvFormat;
 use ropeway_model::{LoadOptions, Precision, Quantize, StepLimits};
@@ -148,7 +148,7 @@ fn greedy(executor: &mut CpuExecutor, prompt: &[u32], count: usize) -> Vec<u32> 
     while out.len() < count {
         batch.clear();
         batch.push_chunk(&chunk, start, &table());
-        batch.sample_last(&SamplingParams::greedy(), &[]);
+        batch.sample_last(&SamplingParams::greedy(), History::default());
         executor.execute(&batch, &mut output).expect("a step");
         start += chunk.len();
         chunk = vec![output.rows[0].as_ref().expect("finite").token];

@@ -3,7 +3,7 @@
 mod support;
 
 use ropeway_cpu::{CpuExecutor, CpuOptions};
-use ropeway_executor::{Ask, Batch, BlockId, Executor, Row, SamplingParams, StepOutput};
+use ropeway_executor::{Ask, Batch, BlockId, Executor, History, Row, SamplingParams, StepOutput};
 use ropeway_model::{LoadOptions, Precision, StepLimits};
 use serde_json::Value;
 use support::default_models::smollm2;
@@ -91,6 +91,7 @@ fn check_top(executor: &mut CpuExecutor, prompt: &[u32], want: &Value) {
         ask: Ask::Sample,
         params,
         history: 0..0,
+        prompt: 0,
         position: prompt.len() as u64,
         guide: None,
     });
@@ -181,7 +182,7 @@ fn continued(executor: &mut CpuExecutor, prompt: &[u32], count: usize) -> Vec<u3
     while text.len() < count {
         batch.clear();
         batch.push_chunk(&chunk, start, &table);
-        batch.sample_last(&SamplingParams::greedy(), &[]);
+        batch.sample_last(&SamplingParams::greedy(), History::default());
         executor.execute(&batch, &mut output).expect("a step");
         start += chunk.len();
         chunk = vec![output.rows[0].as_ref().expect("finite logits").token];
@@ -195,7 +196,7 @@ fn next_logits(executor: &mut CpuExecutor, tokens: &[u32]) -> Vec<f32> {
     let table: Vec<_> = (0..tokens.len().div_ceil(32) as u32).map(BlockId).collect();
     let mut batch = Batch::default();
     batch.push_chunk(tokens, 0, &table);
-    batch.sample_last(&SamplingParams::greedy(), &[]);
+    batch.sample_last(&SamplingParams::greedy(), History::default());
     executor.forward(&batch).expect("a step");
     executor.logits(0).to_vec()
 }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use ropeway_executor::{Batch, Executor, ExecutorError, RowResult, Sampled, SamplingParams, StepOutput};
+use ropeway_executor::{
+    Batch, Executor, ExecutorError, History, RowResult, Sampled, SamplingParams, StepOutput,
+};
 
 use crate::board::Board;
 use crate::clock::Clock;
@@ -200,7 +202,7 @@ impl Engine {
         self.plan.chunks = chunks;
         if failed.len() == self.plan.chunks.len() {
             // Nothing works: the device may have lost what it held.
-            copied = Err(ExecutorError::Device("it computes nothing any more".into()));
+            copied = Err(ExecutorError::Lost("it computes nothing any more".into()));
         }
         self.output.rows = rows;
         let now = self.clock.now();
@@ -221,8 +223,10 @@ impl Engine {
     /// Runs the batch; a panic on the way is an error like any other.
     fn run(&mut self) -> Result<(), ExecutorError> {
         let Self { executor, batch, guides, output, .. } = self;
-        let result = catch_unwind(AssertUnwindSafe(|| executor.execute_guided(batch, guides, output)));
-        result.unwrap_or_else(|_| Err(ExecutorError::Device("it panicked; see the log".into())))
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            executor.launch(batch, guides).and_then(|()| executor.collect(guides, output))
+        }));
+        result.unwrap_or_else(|_| Err(ExecutorError::Step("it panicked; see the log".into())))
     }
 
     /// Puts the results where they belong.
@@ -352,7 +356,7 @@ impl Engine {
             self.board.dequeue();
         }
         for ended in std::iter::once(&sequence).chain(&sequence.followers) {
-            self.scheduler.depart(ended);
+            self.scheduler.depart(ended, now);
             self.record.finished += 1;
             let usage = ended.usage(reason, now);
             self.metrics.finish(ended.class(), reason, &usage);
@@ -408,7 +412,7 @@ fn fill(batch: &mut Batch, guides: &mut StepGuides, sequence: &Sequence, chunk: 
         return;
     }
     for sampled in std::iter::once(sequence).chain(&sequence.followers) {
-        let history: &[u32] = if sampled.params.uses_history() { &sampled.tokens } else { &[] };
+        let history = history(sampled);
         if let Some(guide) = guides.add(sampled) {
             batch.sample_last(&sampled.params, history);
             batch.guide_last(guide);
@@ -418,6 +422,14 @@ fn fill(batch: &mut Batch, guides: &mut StepGuides, sequence: &Sequence, chunk: 
             batch.sample_last(&sampled.params, history);
         }
     }
+}
+
+fn history(sequence: &Sequence) -> History<'_> {
+    if !sequence.params.uses_history() {
+        return History::default();
+    }
+    let (prompt, answer) = sequence.tokens.split_at(sequence.ticket.prompt_len);
+    History { prompt, answer, drafted: &[] }
 }
 
 /// Parameters under which the sequence can't end yet.

@@ -6,37 +6,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use ropeway_executor::Class;
 use ropeway_executor::{Limits, SamplingParams};
 
 use crate::guide::Grammar;
 
 /// Who a request is for: fairness is between clients, not between requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClientId(pub u64);
-
-/// How urgent a request is. Works under every policy: a higher class is planned first, and preempted last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
-    /// Someone is waiting for it.
-    Interactive,
-    /// Nothing is known about it.
-    #[default]
-    Default,
-    /// It is done when it is done: batch jobs.
-    Bulk,
+pub struct ClientId {
+    /// Who is accounted: an API key or an address. Accounts share the machine evenly.
+    pub account: u64,
+    /// A session or a user of that account. The sessions of an account share what the account gets.
+    pub session: u64,
 }
 
-impl Class {
-    /// All classes, the most urgent first.
-    pub const ALL: [Class; 3] = [Class::Interactive, Class::Default, Class::Bulk];
-
-    /// Its name in logs, metrics and headers.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Interactive => "interactive",
-            Class::Default => "default",
-            Class::Bulk => "bulk",
-        }
+impl ClientId {
+    /// An account's only session.
+    pub const fn account(account: u64) -> Self {
+        Self { account, session: 0 }
     }
 }
 
@@ -163,8 +150,15 @@ pub enum Rejected {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { block_tokens: 4, blocks: 8, context: 64, step_tokens: 8, step_rows: 2, vocab: 100 };
+    const LIMITS: Limits = Limits {
+        block_tokens: 4,
+        blocks: 8,
+        context: 64,
+        step_tokens: 8,
+        step_rows: 2,
+        vocab: 100,
+        ..Limits::EXAMPLE
+    };
 
     #[test]
     fn what_can_never_be_served_is_turned_down_with_the_reason() {

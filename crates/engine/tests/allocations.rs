@@ -61,12 +61,13 @@ fn a_step_allocates_nothing_once_warm() {
         step_tokens: 256,
         step_rows: STREAMS as usize,
         vocab: 1000,
+        ..Limits::EXAMPLE
     };
     let clock = SimClock::new();
     let executor = MockExecutor::new(limits).with_time(clock.clone(), CostModel::default());
     let (mut engine, handle) = Engine::new(Box::new(executor), Arc::new(clock), &Settings::default());
     let ask = |i: u32, new| Request {
-        client: ClientId(u64::from(i % 5)),
+        client: ClientId::account(u64::from(i % 5)),
         ..Request::greedy((0..50).map(|at| (i * 31 + at) % 1000).collect(), new)
     };
     let mut streams: Vec<_> = (0..STREAMS).map(|i| handle.submit(ask(i, 400)).expect("room")).collect();

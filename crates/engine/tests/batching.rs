@@ -11,8 +11,15 @@ use ropeway_engine::{
 use ropeway_executor::{Limits, Seed};
 use ropeway_testkit::{Fault, MockExecutor, SimClock};
 
-const LIMITS: Limits =
-    Limits { block_tokens: 4, blocks: 64, context: 200, step_tokens: 32, step_rows: 8, vocab: 1000 };
+const LIMITS: Limits = Limits {
+    block_tokens: 4,
+    blocks: 64,
+    context: 200,
+    step_tokens: 32,
+    step_rows: 8,
+    vocab: 1000,
+    ..Limits::EXAMPLE
+};
 
 fn engine(limits: Limits, faults: Vec<Fault>) -> (Engine, Handle, SimClock) {
     let clock = SimClock::new();

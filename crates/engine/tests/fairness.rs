@@ -11,8 +11,15 @@ use ropeway_testkit::readers::{Reader, Readers};
 use ropeway_testkit::rng::Rng;
 use ropeway_testkit::{MockExecutor, SimClock};
 
-const LIMITS: Limits =
-    Limits { block_tokens: 16, blocks: 4096, context: 8192, step_tokens: 256, step_rows: 64, vocab: 50_000 };
+const LIMITS: Limits = Limits {
+    block_tokens: 16,
+    blocks: 4096,
+    context: 8192,
+    step_tokens: 256,
+    step_rows: 64,
+    vocab: 50_000,
+    ..Limits::EXAMPLE
+};
 
 /// A request, as its reader sees it.
 struct Seen {
@@ -63,11 +70,11 @@ impl World {
 
     fn submit(&mut self, client: u64, class: Class, len: usize, new: usize, special: bool) {
         let prompt = (0..len).map(|_| self.rng.below(LIMITS.vocab) as u32).collect();
-        let client = ClientId(client);
+        let client = ClientId::account(client);
         let request = Request { client, class, ..Request::greedy(prompt, new) };
         let stream = self.handle.submit(request).expect("room in the queue");
         self.readers.add(stream, Seen { client, class, computed: 0, special });
-        if let Some(open) = self.counted.open.get_mut(client.0 as usize) {
+        if let Some(open) = self.counted.open.get_mut(client.account as usize) {
             *open += 1;
         }
     }
@@ -88,7 +95,7 @@ impl World {
 
 impl Counted {
     fn hear(&mut self, seen: &mut Seen, event: &Event, now: Duration) {
-        let client = seen.client.0 as usize;
+        let client = seen.client.account as usize;
         match event {
             Event::Prefilled { computed, cached } => {
                 let new = computed - cached - seen.computed;

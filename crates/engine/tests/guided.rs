@@ -94,7 +94,7 @@ impl Guide for Filling {
 }
 
 fn limits(blocks: usize, step_tokens: usize) -> Limits {
-    Limits { block_tokens: 4, blocks, context: 200, step_tokens, step_rows: 8, vocab: 100 }
+    Limits { block_tokens: 4, blocks, context: 200, step_tokens, step_rows: 8, vocab: 100, ..Limits::EXAMPLE }
 }
 
 fn engine(blocks: usize, step_tokens: usize) -> Handle {

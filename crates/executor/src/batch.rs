@@ -6,11 +6,13 @@
 //! copies   | 7 -> 9 |                        blocks copied first, so that 9 may be written to
 //! blocks   | 4 9         | 2  | 5     |      each chunk's block table, from position 0 on
 //! rows     |          ^    ^         ^|      which tokens' logits are wanted, and what for
+//! feeds    |               |          |      tokens that the step in flight is choosing: b7 is what its row 2 gives
 //! ```
 
 use std::ops::Range;
+use std::time::Duration;
 
-use crate::{ExecutorError, GuideId, Limits, SamplingParams};
+use crate::{Class, ExecutorError, GuideId, Limits, SamplingParams};
 
 /// A block of KV memory, by its index in the executor's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,12 +48,34 @@ pub struct Row {
     /// How to choose.
     pub params: SamplingParams,
     /// Tokens before the wanted one that penalties look at, as a range of [`Batch::history`]; empty when
-    /// no penalty is set.
+    /// no penalty is set. A token that is [fed](Feed) into the row's chunk follows them.
     pub history: Range<usize>,
+    /// How many of the history's tokens, the first ones, are the prompt's.
+    pub prompt: usize,
     /// Position of the wanted token in its sequence: with the seed, all that the random choice depends on.
     pub position: u64,
     /// Who says which tokens may be chosen; `None` allows all.
     pub guide: Option<GuideId>,
+}
+
+/// A token that is not known yet: the one that a row of the step in flight chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feed {
+    /// Its index in [`Batch::tokens`], where any token stands in for it.
+    pub token: usize,
+    /// The row of the step launched before this one.
+    pub row: usize,
+}
+
+/// What penalties look at: the tokens of a sequence before the wanted one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct History<'a> {
+    /// The prompt.
+    pub prompt: &'a [u32],
+    /// The answer so far, as far as it is known.
+    pub answer: &'a [u32],
+    /// Tokens after these that stand in the row's own chunk: drafted ones.
+    pub drafted: &'a [u32],
 }
 
 /// All chunks of one step. Kept and refilled, so that a step allocates nothing once warm.
@@ -69,6 +93,12 @@ pub struct Batch {
     pub history: Vec<u32>,
     /// Blocks whose content is copied before anything is computed, in this order: `(from, to)`.
     pub copies: Vec<(BlockId, BlockId)>,
+    /// Tokens that the step in flight is choosing, by ascending index.
+    pub feeds: Vec<Feed>,
+    /// The most urgent class that has a part in the step.
+    pub class: Class,
+    /// How long the step should take.
+    pub expected: Duration,
 }
 
 impl Batch {
@@ -92,6 +122,8 @@ impl Batch {
         self.rows.clear();
         self.history.clear();
         self.copies.clear();
+        self.feeds.clear();
+        (self.class, self.expected) = (Class::default(), Duration::ZERO);
     }
 
     /// Adds a chunk that starts at position `start`, and returns its index.
@@ -105,15 +137,29 @@ impl Batch {
     }
 
     /// Asks for the token after the last one of the newest chunk.
-    pub fn sample_last(&mut self, params: &SamplingParams, history: &[u32]) {
+    pub fn sample_last(&mut self, params: &SamplingParams, history: History<'_>) {
         let Some(chunk) = self.chunks.last() else { return };
-        let position = (chunk.start + chunk.tokens.len()) as u64;
-        let token = chunk.tokens.end - 1;
+        self.sample(chunk.tokens.len() - 1, params, history);
+    }
+
+    /// Asks for the token after token `index` of the newest chunk.
+    pub fn sample(&mut self, index: usize, params: &SamplingParams, history: History<'_>) {
+        let Some(chunk) = self.chunks.last() else { return };
+        let position = (chunk.start + index + 1) as u64;
+        let token = chunk.tokens.start + index;
         let first = self.history.len();
-        self.history.extend_from_slice(history);
-        let history = first..self.history.len();
-        let params = params.clone();
-        self.rows.push(Row { token, ask: Ask::Sample, params, history, position, guide: None });
+        for part in [history.prompt, history.answer, history.drafted] {
+            self.history.extend_from_slice(part);
+        }
+        let (prompt, history) = (history.prompt.len(), first..self.history.len());
+        let (ask, params) = (Ask::Sample, params.clone());
+        self.rows.push(Row { token, ask, params, history, prompt, position, guide: None });
+    }
+
+    /// Has the last token of the newest chunk be what row `row` of the step in flight chooses.
+    pub fn feed_last(&mut self, row: usize) {
+        let token = self.tokens.len() - 1;
+        self.feeds.push(Feed { token, row });
     }
 
     /// Has the newest row choose among what `guide` allows.
@@ -126,7 +172,7 @@ impl Batch {
     /// Asks what the model thought of `target` after the token at `token` (an index into the batch).
     pub fn score(&mut self, token: usize, target: u32, params: &SamplingParams) {
         let (ask, params) = (Ask::Score(target), params.clone());
-        self.rows.push(Row { token, ask, params, history: 0..0, position: 0, guide: None });
+        self.rows.push(Row { token, ask, params, history: 0..0, prompt: 0, position: 0, guide: None });
     }
 
     /// Checks every index once, so that executors may trust them.
@@ -153,7 +199,18 @@ impl Batch {
         if next != self.tokens.len() {
             return bad("tokens without a chunk".into());
         }
+        self.check_feeds(limits)?;
         self.rows.iter().try_for_each(|row| self.check_row(row, limits))
+    }
+
+    fn check_feeds(&self, limits: &Limits) -> Result<(), ExecutorError> {
+        let ends = |feed: &Feed| self.chunks.iter().any(|chunk| chunk.tokens.end == feed.token + 1);
+        if self.feeds.is_empty() || (limits.ahead > 0 && self.feeds.iter().all(ends)) {
+            return Ok(());
+        }
+        Err(ExecutorError::BadBatch(
+            "a token is fed from a step that can't be in flight, or into a chunk".into(),
+        ))
     }
 
     fn check_chunk(&self, chunk: &Chunk, next: usize, limits: &Limits) -> Result<(), ExecutorError> {
@@ -180,7 +237,8 @@ impl Batch {
             Ask::Sample => 0,
             Ask::Score(token) => token as usize,
         };
-        let known = row.token < self.tokens.len() && self.history.get(row.history.clone()).is_some();
+        let history = self.history.get(row.history.clone());
+        let known = row.token < self.tokens.len() && history.is_some_and(|all| row.prompt <= all.len());
         if known && scored < limits.vocab {
             return Ok(());
         }
@@ -192,14 +250,21 @@ impl Batch {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { block_tokens: 4, blocks: 8, context: 16, step_tokens: 8, step_rows: 2, vocab: 100 };
+    const LIMITS: Limits = Limits {
+        block_tokens: 4,
+        blocks: 8,
+        context: 16,
+        step_tokens: 8,
+        step_rows: 2,
+        vocab: 100,
+        ..Limits::EXAMPLE
+    };
 
     fn two_chunks() -> Batch {
         let mut batch = Batch::default();
         batch.push_chunk(&[1, 2, 3], 0, &[BlockId(0)]);
         batch.push_chunk(&[9], 5, &[BlockId(3), BlockId(1)]);
-        batch.sample_last(&SamplingParams::greedy(), &[]);
+        batch.sample_last(&SamplingParams::greedy(), History::default());
         batch
     }
 
@@ -213,7 +278,8 @@ mod tests {
     #[test]
     fn every_broken_limit_is_named() {
         type Breakage = (&'static str, fn(&mut Batch));
-        let cases: [Breakage; 8] = [
+        let cases: [Breakage; 9] = [
+            ("in flight", |b| b.feed_last(0)),
             ("copied block", |b| b.copies.push((BlockId(0), BlockId(8)))),
             ("outside the vocabulary", |b| b.tokens[0] = 100),
             ("too short", |b| b.chunks[1].start = 8),

@@ -4,35 +4,32 @@
 //! nothing but the caller's word that block tables are valid for the executor's [`Limits`], and checks even
 //! that; it must never know about requests, text, scheduling or time.
 //!
+//! ```text
+//! launch(n)      launch(n+1)    collect -> n    launch(n+2)    collect -> n+1       ahead = 1
+//! launch(n)      collect -> n   launch(n+1)     collect -> n+1                      ahead = 0
+//! ```
+//! Steps run in the order of their launches, each after the one before it, and are collected in that order.
+//!
 //! # Layout
 //! - [`batch`]: what is computed in one step.
+//! - [`class`]: how urgent it is.
+//! - [`limits`]: what an executor can hold, and what it is like.
 //! - [`sampling`]: how a row of logits becomes a token; [`guides`]: which tokens it may become.
 //! - [`Executor`], [`StepOutput`], [`ExecutorError`]: the trait and what comes back.
 
+use std::time::Duration;
+
 pub mod batch;
+pub mod class;
 pub mod guides;
+pub mod limits;
 pub mod sampling;
 
-pub use batch::{Ask, Batch, BlockId, Chunk, Row};
+pub use batch::{Ask, Batch, BlockId, Chunk, Feed, History, Row};
+pub use class::Class;
 pub use guides::{GuideId, Guides, Unguided};
+pub use limits::{CostGuess, Limits};
 pub use sampling::{SamplingParams, Seed};
-
-/// What an executor can hold; fixed for its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Tokens of one KV block.
-    pub block_tokens: usize,
-    /// KV blocks in the pool.
-    pub blocks: usize,
-    /// Longest sequence, in tokens, that positions and rope tables allow.
-    pub context: usize,
-    /// Most tokens in one step.
-    pub step_tokens: usize,
-    /// Most rows that ask for logits in one step.
-    pub step_rows: usize,
-    /// Token ids are below this.
-    pub vocab: usize,
-}
 
 /// One token the executor chose (or was told to score), and what it was worth.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,11 +62,21 @@ pub enum RowError {
     Panicked,
 }
 
-/// Results of one step, in the order of [`Batch::rows`].
+/// Results of one step.
 #[derive(Clone, Debug, Default)]
 pub struct StepOutput {
-    /// One entry per row of the batch.
+    /// One entry per row of the batch, in the order of [`Batch::rows`].
     pub rows: Vec<RowResult>,
+    /// Time that the step waited for hardware that it shares with other models. Not part of what it cost.
+    pub waited: Duration,
+}
+
+impl StepOutput {
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+        self.waited = Duration::ZERO;
+    }
 }
 
 /// A step that could not run at all.
@@ -78,9 +85,12 @@ pub enum ExecutorError {
     /// The batch breaks the executor's limits: a bug in the planner, never a client's fault.
     #[error("the batch breaks a limit of the executor: {0}")]
     BadBatch(String),
-    /// The device failed; sequences whose blocks it held are lost.
-    #[error("the device failed: {0}")]
-    Device(String),
+    /// This step failed. Blocks that it did not write to still hold what they held.
+    #[error("the step failed: {0}")]
+    Step(String),
+    /// The device is gone, and with it the content of every block. It computes nothing until it is restarted.
+    #[error("the device was lost: {0}")]
+    Lost(String),
 }
 
 /// Runs batches on some hardware.
@@ -88,17 +98,26 @@ pub trait Executor: Send {
     /// What it can hold.
     fn limits(&self) -> Limits;
 
-    /// Computes every token of the batch, writes its keys and values, and fills `output` with one result
-    /// per asked row. Rows with a guide choose among what `guides` allow them.
-    fn execute_guided(
-        &mut self,
-        batch: &Batch,
-        guides: &dyn Guides,
-        output: &mut StepOutput,
-    ) -> Result<(), ExecutorError>;
+    /// Starts a step: computes every token of the batch, writes its keys and values, and chooses a token for each
+    /// sampled row. Rows with a guide choose among what `guides` allow them. May return before the step is done.
+    ///
+    /// At most [`Limits::ahead`] steps may be in flight when this is called. A step that failed to launch has not
+    /// begun.
+    fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), ExecutorError>;
 
-    /// The same for batches in which every row is free.
+    /// Waits for the oldest step in flight, and fills `output` with one result per row of its batch. `guides` are
+    /// those of its launch. If it failed, the steps launched after it have failed as well, and are not in flight any
+    /// more.
+    fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError>;
+
+    /// Makes a lost device usable again, with empty blocks.
+    fn restart(&mut self) -> Result<(), ExecutorError> {
+        Err(ExecutorError::Lost("it can't be restarted".into()))
+    }
+
+    /// Launches and collects one step, with nothing else in flight and every row free.
     fn execute(&mut self, batch: &Batch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        self.execute_guided(batch, &Unguided, output)
+        self.launch(batch, &Unguided)?;
+        self.collect(&Unguided, output)
     }
 }

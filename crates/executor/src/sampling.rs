@@ -19,13 +19,15 @@ pub struct SamplingParams {
     pub min_p: f32,
     /// Keep the tokens whose surprise is closest to the expected one, up to this mass; 1 keeps all.
     pub typical_p: f32,
-    /// Divides positive and multiplies negative logits of tokens in the history; 1 is off.
+    /// Divides positive and multiplies negative logits of tokens in prompt and answer; 1 is off.
     pub repetition_penalty: f32,
-    /// Subtracted once from each token in the history; 0 is off.
+    /// Subtracted once from each token in the answer; 0 is off.
     pub presence_penalty: f32,
-    /// Subtracted per occurrence in the history; 0 is off.
+    /// Subtracted per occurrence in the answer; 0 is off.
     pub frequency_penalty: f32,
-    /// How many of the latest history tokens penalties look at; `None` means all.
+    /// With a window, all three penalties look at so many of the latest tokens, prompt included, as Ollama's
+    /// `repeat_last_n` does; without one, repetition looks at everything, the others at the answer alone, as OpenAI and
+    /// vLLM do.
     pub penalty_window: Option<u32>,
     /// Added to the logits of single tokens, before everything else.
     pub logit_bias: Vec<(u32, f32)>,

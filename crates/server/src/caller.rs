@@ -19,10 +19,13 @@ pub fn caller(headers: &HeaderMap, user: Option<&str>, priority: Option<&str>) -
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let key = header("authorization").or_else(|| header("x-api-key")).unwrap_or_default();
     let name = NAMES.iter().find_map(|name| header(name)).or(user).unwrap_or_default();
-    let mut hasher = DefaultHasher::new();
-    (key, name).hash(&mut hasher);
+    let hash = |value: &str| {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        hasher.finish()
+    };
     let class = header(PRIORITY).or(priority).map_or(Ok(Class::Default), class)?;
-    Ok(Caller { client: ClientId(hasher.finish()), class, ..Caller::default() })
+    Ok(Caller { client: ClientId { account: hash(key), session: hash(name) }, class, ..Caller::default() })
 }
 
 fn class(name: &str) -> Result<Class, ApiError> {

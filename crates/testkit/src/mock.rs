@@ -44,25 +44,20 @@ pub struct MockExecutor {
     faults: Vec<Fault>,
     /// Calls so far.
     calls: u64,
+    /// What the step in flight came to.
+    results: Vec<RowResult>,
 }
 
 impl MockExecutor {
     /// An executor with these limits that takes no time.
     pub fn new(limits: Limits) -> Self {
         let digests = vec![0; limits.blocks * limits.block_tokens];
-        Self { limits, digests, time: None, faults: Vec::new(), calls: 0 }
+        Self { limits, digests, time: None, faults: Vec::new(), calls: 0, results: Vec::new() }
     }
 
     /// Large enough for examples.
     pub fn small() -> Self {
-        Self::new(Limits {
-            block_tokens: 16,
-            blocks: 256,
-            context: 1024,
-            step_tokens: 128,
-            step_rows: 32,
-            vocab: 1000,
-        })
+        Self::new(Limits::EXAMPLE)
     }
 
     /// Every step takes what `cost` says, on `clock`.
@@ -126,17 +121,17 @@ impl MockExecutor {
         for fault in &self.faults {
             match *fault {
                 Fault::Step(token) if batch.tokens.contains(&token) => {
-                    return Err(ExecutorError::Device(format!("token {token} is poison")));
+                    return Err(ExecutorError::Step(format!("token {token} is poison")));
                 }
                 Fault::Panic(token) => assert!(!batch.tokens.contains(&token), "token {token} is poison"),
                 Fault::Hiccup(bad) if call == bad => {
-                    return Err(ExecutorError::Device("a hiccup".into()));
+                    return Err(ExecutorError::Step("a hiccup".into()));
                 }
                 Fault::Outage { first, calls } if (first..first + calls).contains(&call) => {
                     if call == first {
                         self.digests.fill(mix(call));
                     }
-                    return Err(ExecutorError::Device("an outage".into()));
+                    return Err(ExecutorError::Step("an outage".into()));
                 }
                 _ => {}
             }
@@ -180,12 +175,7 @@ impl Executor for MockExecutor {
         self.limits
     }
 
-    fn execute_guided(
-        &mut self,
-        batch: &Batch,
-        guides: &dyn Guides,
-        output: &mut StepOutput,
-    ) -> Result<(), ExecutorError> {
+    fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), ExecutorError> {
         batch.check(&self.limits)?;
         self.suffer(batch)?;
         for (from, to) in &batch.copies {
@@ -195,10 +185,13 @@ impl Executor for MockExecutor {
         if let Some((clock, cost)) = &self.time {
             clock.advance(std::time::Duration::from_secs_f64(cost.predict(work)));
         }
-        output.rows.clear();
-        for row in &batch.rows {
-            output.rows.push(self.sample(batch, guides, row));
-        }
+        self.results = batch.rows.iter().map(|row| self.sample(batch, guides, row)).collect();
+        Ok(())
+    }
+
+    fn collect(&mut self, _: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        output.clear();
+        output.rows.append(&mut self.results);
         Ok(())
     }
 }

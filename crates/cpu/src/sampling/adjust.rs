@@ -37,37 +37,71 @@ pub(super) fn exclude(logits: &mut [f32], mask: &[u32]) {
     logits[covered..].fill(f32::NEG_INFINITY);
 }
 
+/// The tokens before the wanted one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tokens<'a> {
+    /// Prompt and answer.
+    pub all: &'a [u32],
+    /// How many of them are the prompt's.
+    pub prompt: usize,
+}
+
 /// How often each token stands in a history: scratch, all zero between uses.
 #[derive(Debug, Default)]
 pub(super) struct Counts(Vec<u32>);
 
+/// The tokens that each kind of penalty looks at.
+#[derive(Clone, Copy)]
+struct Penalised<'a> {
+    repeated: &'a [u32],
+    counted: &'a [u32],
+}
+
+impl<'a> Penalised<'a> {
+    fn of(params: &SamplingParams, history: Tokens<'a>) -> Self {
+        let Tokens { all, prompt } = history;
+        match params.penalty_window {
+            Some(window) => {
+                let latest = &all[all.len().saturating_sub(window as usize)..];
+                Self { repeated: latest, counted: latest }
+            }
+            None => Self { repeated: all, counted: &all[prompt.min(all.len())..] },
+        }
+    }
+}
+
 impl Counts {
-    /// Applies the penalties to every token of the history's window, once per token.
-    pub(super) fn penalise(&mut self, logits: &mut [f32], params: &SamplingParams, history: &[u32]) {
+    /// Applies the penalties to every token that they look at, once per token: repetition first.
+    pub(super) fn penalise(&mut self, logits: &mut [f32], params: &SamplingParams, history: Tokens<'_>) {
         if !params.uses_history() {
             return;
         }
-        let window = params.penalty_window.map_or(history.len(), |window| window as usize);
-        let latest = &history[history.len().saturating_sub(window)..];
-        let vocab = logits.len();
+        let Penalised { repeated, counted } = Penalised::of(params, history);
+        let penalty = params.repetition_penalty;
+        self.each(logits.len(), repeated, |token, _| {
+            let logit = logits[token];
+            logits[token] = settled(if logit > 0.0 { logit / penalty } else { logit * penalty });
+        });
+        self.each(logits.len(), counted, |token, count| {
+            let less = count as f32 * params.frequency_penalty;
+            logits[token] = settled(logits[token] - less - params.presence_penalty);
+        });
+    }
+
+    /// Calls `change` once for every token of the vocabulary that stands in `tokens`, with how often it does.
+    fn each(&mut self, vocab: usize, tokens: &[u32], mut change: impl FnMut(usize, u32)) {
         self.0.resize(vocab.max(self.0.len()), 0);
-        let known = || latest.iter().map(|token| *token as usize).filter(|token| *token < vocab);
+        let known = || tokens.iter().map(|token| *token as usize).filter(|token| *token < vocab);
         for token in known() {
             self.0[token] += 1;
         }
         for token in known() {
             let count = std::mem::take(&mut self.0[token]);
             if count > 0 {
-                logits[token] = penalised(logits[token], count, params);
+                change(token, count);
             }
         }
     }
-}
-
-fn penalised(logit: f32, count: u32, params: &SamplingParams) -> f32 {
-    let repeated = params.repetition_penalty;
-    let logit = if logit > 0.0 { logit / repeated } else { logit * repeated };
-    settled(logit - count as f32 * params.frequency_penalty - params.presence_penalty)
 }
 
 fn settled(logit: f32) -> f32 {

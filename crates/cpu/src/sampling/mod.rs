@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! 1  logit bias          added
-//! 2  penalties           repetition, then presence and frequency, over the latest tokens of the history
+//! 2  penalties           repetition over prompt and answer, then presence and frequency over the answer
 //!    mask                tokens that the row's guide does not allow are excluded
 //! 3  temperature         0 takes the first largest logit and ends here
 //! 4  top-k               the k likeliest
@@ -33,6 +33,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+pub use self::adjust::Tokens;
 pub use self::step::{Asked, Samplers};
 
 use ropeway_executor::{RowError, RowResult, Sampled, SamplingParams};
@@ -77,7 +78,7 @@ impl Sampler {
         &mut self,
         logits: &mut [f32],
         params: &SamplingParams,
-        history: &[u32],
+        history: Tokens<'_>,
         position: u64,
     ) -> RowResult {
         if adjust::adjusts(params) {
@@ -94,7 +95,7 @@ impl Sampler {
         logits: &mut [f32],
         mask: &[u32],
         params: &SamplingParams,
-        after: (&[u32], u64),
+        after: (Tokens<'_>, u64),
     ) -> RowResult {
         self.sample_adjusted(logits, Some(mask), params, after)
     }
@@ -105,7 +106,7 @@ impl Sampler {
         logits: &mut [f32],
         mask: Option<&[u32]>,
         params: &SamplingParams,
-        (history, position): (&[u32], u64),
+        (history, position): (Tokens<'_>, u64),
     ) -> RowResult {
         let own = self.peak(logits)?;
         if params.logprobs.is_some() {

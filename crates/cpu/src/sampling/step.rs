@@ -7,7 +7,7 @@ use ropeway_executor::{Ask, Batch, GuideId, Guides, Row, RowError, RowResult, Sa
 use ropeway_kernels::Compute;
 use ropeway_kernels::compute::RowsInto;
 
-use super::Sampler;
+use super::{Sampler, Tokens};
 
 /// One sampler per worker.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Samplers {
 fn one(sampler: &mut Sampler, asked: Asked<'_>, row: usize, logits: &mut [f32]) -> RowResult {
     let Asked { batch, guides } = asked;
     let row = &batch.rows[row];
-    let history = || &batch.history[row.history.clone()];
+    let history = || Tokens { all: &batch.history[row.history.clone()], prompt: row.prompt };
     match (row.ask, row.guide) {
         (Ask::Score(token), _) => sampler.score(logits, token, row.params.logprobs.unwrap_or(0)),
         (Ask::Sample, None) => sampler.sample(logits, &row.params, history(), row.position),
@@ -63,7 +63,7 @@ fn guided(
     sampler: &mut Sampler,
     (guides, guide): (&dyn Guides, GuideId),
     row: &Row,
-    history: &[u32],
+    history: Tokens<'_>,
     logits: &mut [f32],
 ) -> RowResult {
     let mut mask = std::mem::take(&mut sampler.mask);
@@ -89,7 +89,7 @@ fn confined(sampler: &mut Sampler, choose: impl FnOnce(&mut Sampler) -> RowResul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ropeway_executor::{BlockId, SamplingParams};
+    use ropeway_executor::{BlockId, History, SamplingParams};
     use ropeway_kernels::Isa;
 
     const VOCAB: usize = 3000;
@@ -121,7 +121,7 @@ mod tests {
                 2 => SamplingParams { repetition_penalty: 1.3, top_p: 0.9, logprobs: Some(2), ..default() },
                 _ => SamplingParams { min_p: 0.05, top_k: 50, ..default() },
             };
-            batch.sample_last(&params, &[row, 5, 5]);
+            batch.sample_last(&params, History { prompt: &[row, 5, 5], ..History::default() });
         }
         batch.rows[8].ask = Ask::Score(17);
         let logits = (0..40 * VOCAB).map(|i| ((i * 7919) % 4999) as f32 / 400.0).collect();

@@ -5,7 +5,7 @@ use ropeway_executor::{RowError, Sampled, SamplingParams, Seed};
 use ropeway_kernels::Isa;
 
 use super::{
-    Sampler,
+    Sampler, Tokens,
     candidates::{self, Candidates},
     row::{Peak, Row},
 };
@@ -98,13 +98,18 @@ fn filtered(logits: &[f32], params: &SamplingParams) -> Vec<u32> {
     candidates.ids()
 }
 
+/// A history without a prompt.
+fn answer(all: &[u32]) -> Tokens<'_> {
+    Tokens { all, prompt: 0 }
+}
+
 fn sample(
     logits: &[f32],
     params: &SamplingParams,
     history: &[u32],
     position: u64,
 ) -> Result<Sampled, RowError> {
-    Sampler::new(Isa::best()).sample(&mut logits.to_vec(), params, history, position)
+    Sampler::new(Isa::best()).sample(&mut logits.to_vec(), params, answer(history), position)
 }
 
 fn chosen(logits: &[f32], params: &SamplingParams) -> u32 {
@@ -165,6 +170,7 @@ proptest! {
     fn penalties_and_bias_match_their_formulas(
         row in prop::collection::vec(-9.0f32..9.0, 8),
         history in prop::collection::vec(0u32..10, 0..20),
+        prompt in 0usize..25,
         window in prop::option::of(0u32..25),
         penalties in (0.5f32..2.0, -2.0f32..2.0, -2.0f32..2.0),
         bias in prop::collection::vec((0u32..10, -5.0f32..5.0), 0..4),
@@ -173,8 +179,9 @@ proptest! {
         let params = SamplingParams { repetition_penalty, presence_penalty, frequency_penalty,
             penalty_window: window, logit_bias: bias, ..SamplingParams::greedy() };
         let mut ours = row.clone();
-        Sampler::new(Isa::best()).sample(&mut ours, &params, &history, 0).unwrap();
-        prop_assert_eq!(ours, adjusted(row, &params, &history));
+        let history = Tokens { all: &history, prompt };
+        Sampler::new(Isa::best()).sample(&mut ours, &params, history, 0).unwrap();
+        prop_assert_eq!(ours, adjusted(row, &params, history));
     }
 
     #[test]
@@ -195,20 +202,23 @@ proptest! {
     }
 }
 
-fn adjusted(mut row: Vec<f32>, params: &SamplingParams, history: &[u32]) -> Vec<f32> {
+fn adjusted(mut row: Vec<f32>, params: &SamplingParams, history: Tokens<'_>) -> Vec<f32> {
     for (token, bias) in &params.logit_bias {
         if let Some(logit) = row.get_mut(*token as usize) {
             *logit += bias;
         }
     }
-    let skipped =
-        history.len().saturating_sub(params.penalty_window.map_or(usize::MAX, |window| window as usize));
+    let Tokens { all, prompt } = history;
+    let window = params.penalty_window.map(|window| all.len().saturating_sub(window as usize));
+    let (repeated, counted) = (window.unwrap_or(0), window.unwrap_or(prompt.min(all.len())));
     for (token, logit) in row.iter_mut().enumerate() {
-        let count = history[skipped..].iter().filter(|seen| **seen as usize == token).count();
-        if count > 0 {
+        let count = |from: usize| all[from..].iter().filter(|seen| **seen as usize == token).count();
+        if count(repeated) > 0 {
             let penalty = params.repetition_penalty;
             *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
-            *logit = *logit - count as f32 * params.frequency_penalty - params.presence_penalty;
+        }
+        if count(counted) > 0 {
+            *logit = *logit - count(counted) as f32 * params.frequency_penalty - params.presence_penalty;
         }
     }
     row
@@ -310,7 +320,7 @@ fn frequencies(row: &[f32], params: &SamplingParams, draws: u64) -> Vec<f64> {
     let mut sampler = Sampler::new(Isa::best());
     let mut counts = vec![0u32; row.len()];
     for position in 0..draws {
-        let sampled = sampler.sample(&mut row.to_vec(), params, &[], position).unwrap();
+        let sampled = sampler.sample(&mut row.to_vec(), params, answer(&[]), position).unwrap();
         counts[sampled.token as usize] += 1;
     }
     counts.iter().map(|count| f64::from(*count) / draws as f64).collect()
@@ -358,8 +368,8 @@ fn the_same_seed_and_position_give_the_same_token_whatever_was_sampled_before() 
         let params =
             SamplingParams { seed: Seed(42), top_p, repetition_penalty: 1.1, ..SamplingParams::default() };
         for position in 0..100 {
-            busy.sample(&mut other.clone(), &params, &[1, 2, 4000], position * 31).unwrap();
-            let among_others = busy.sample(&mut row.clone(), &params, &[5, 5, 9], position).unwrap();
+            busy.sample(&mut other.clone(), &params, answer(&[1, 2, 4000]), position * 31).unwrap();
+            let among_others = busy.sample(&mut row.clone(), &params, answer(&[5, 5, 9]), position).unwrap();
             assert_eq!(sample(&row, &params, &[5, 5, 9], position).unwrap(), among_others, "filter {index}");
         }
     }
@@ -418,7 +428,7 @@ fn scratch_does_not_grow_once_warm() {
     };
     let mut sampler = Sampler::new(Isa::best());
     let mut step = |params: &SamplingParams, position| {
-        sampler.sample(&mut row.clone(), params, &[3; 50], position).unwrap();
+        sampler.sample(&mut row.clone(), params, answer(&[3; 50]), position).unwrap();
         let (raw, stretches) = (sampler.raw.capacity(), sampler.stretches.capacity());
         (raw, stretches, sampler.candidates.capacity())
     };

@@ -71,8 +71,8 @@ impl Scheduler {
     }
 
     /// A sequence left.
-    pub fn depart(&mut self, sequence: &Sequence) {
-        self.clients.depart(sequence.ticket.client);
+    pub fn depart(&mut self, sequence: &Sequence, now: Duration) {
+        self.clients.depart(sequence.ticket.client, now);
     }
 
     /// A sequence had its part of a step.
@@ -139,7 +139,7 @@ impl Scheduler {
 
     /// Candidates, the first on top.
     fn order(&mut self, roster: &Roster, now: Duration) -> BinaryHeap<Reverse<Place>> {
-        self.clients.settle();
+        self.clients.settle(now);
         let around = self.surroundings(roster);
         let mut heap = std::mem::take(&mut self.heap);
         heap.clear();

@@ -57,14 +57,13 @@ impl Executor for Gated {
         self.inner.limits()
     }
 
-    fn execute_guided(
-        &mut self,
-        batch: &Batch,
-        guides: &dyn Guides,
-        output: &mut StepOutput,
-    ) -> Result<(), ExecutorError> {
+    fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), ExecutorError> {
         self.gate.pass();
-        self.inner.execute_guided(batch, guides, output)
+        self.inner.launch(batch, guides)
+    }
+
+    fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        self.inner.collect(guides, output)
     }
 }
 
@@ -80,6 +79,7 @@ pub fn model(name: &str, queue: usize) -> Option<(Arc<Model>, Gate)> {
         step_tokens: 128,
         step_rows: 32,
         vocab: tokenizer.vocab_size(),
+        ..Limits::EXAMPLE
     };
     let gate = Gate::default();
     let executor = Gated { inner: MockExecutor::new(limits), gate: gate.clone() };

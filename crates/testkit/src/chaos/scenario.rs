@@ -97,6 +97,7 @@ fn machine(rng: &mut Rng) -> Limits {
         step_tokens: rng.pick(&[4, 16, 64, 256]),
         step_rows: rng.pick(&[2, 8, 32]),
         vocab: VOCAB,
+        ..Limits::EXAMPLE
     }
 }
 
@@ -160,7 +161,7 @@ fn request(rng: &mut Rng, limits: &Limits, heads: &[Vec<u32>], typical: f64) -> 
         ends: if rng.chance(0.3) { (0..2000).collect() } else { Vec::new() },
         score_prompt: rng.chance(0.1).then_some(0),
         n: if rng.chance(0.2) { rng.between(2, 4) } else { 1 },
-        client: ClientId(rng.below(4) as u64),
+        client: ClientId { account: rng.below(3) as u64, session: rng.below(2) as u64 },
         class: rng.pick(&Class::ALL),
         salt: rng.pick(&[vec![], vec![], b"tenant".to_vec()]),
         deadline: if rng.chance(0.1) { millis(rng) } else { None },

@@ -39,6 +39,7 @@ pub fn overhead(running: usize, waiting: usize, steps: usize) -> Overhead {
         step_tokens: 512.max(running),
         step_rows: running,
         vocab: 1 << 31,
+        ..Limits::EXAMPLE
     };
     let clock = Arc::new(SystemClock::start());
     let executor = TimedExecutor::new(limits, CostModel::default(), None);
@@ -47,7 +48,7 @@ pub fn overhead(running: usize, waiting: usize, steps: usize) -> Overhead {
     let mut readers = Readers::default();
     for number in 0..running + waiting {
         let request = Request {
-            client: ClientId(number as u64 % 10),
+            client: ClientId::account(number as u64 % 10),
             ..Request::greedy(vec![number as u32; PROMPT], answer)
         };
         readers.add(handle.submit(request).expect("the queue has room for all"), ());

@@ -12,12 +12,14 @@ pub struct TimedExecutor {
     cost: CostModel,
     /// The clock that passes; without one, a step takes no time at all.
     clock: Option<SimClock>,
+    /// Rows of the step in flight.
+    rows: usize,
 }
 
 impl TimedExecutor {
     /// An executor whose steps take what `cost` says on `clock`.
     pub fn new(limits: Limits, cost: CostModel, clock: Option<SimClock>) -> Self {
-        Self { limits, cost, clock }
+        Self { limits, cost, clock, rows: 0 }
     }
 }
 
@@ -26,12 +28,7 @@ impl Executor for TimedExecutor {
         self.limits
     }
 
-    fn execute_guided(
-        &mut self,
-        batch: &Batch,
-        _: &dyn Guides,
-        output: &mut StepOutput,
-    ) -> Result<(), ExecutorError> {
+    fn launch(&mut self, batch: &Batch, _: &dyn Guides) -> Result<(), ExecutorError> {
         debug_assert_eq!(batch.check(&self.limits), Ok(()));
         let mut work = Work { rows: batch.rows.len(), ..Work::default() };
         for chunk in &batch.chunks {
@@ -40,8 +37,13 @@ impl Executor for TimedExecutor {
         if let Some(clock) = &self.clock {
             clock.advance(std::time::Duration::from_secs_f64(self.cost.predict(work)));
         }
-        output.rows.clear();
-        output.rows.extend(batch.rows.iter().map(|_| Ok(Sampled::default())));
+        self.rows = batch.rows.len();
+        Ok(())
+    }
+
+    fn collect(&mut self, _: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        output.clear();
+        output.rows.resize(self.rows, Ok(Sampled::default()));
         Ok(())
     }
 }

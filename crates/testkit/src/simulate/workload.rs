@@ -184,7 +184,7 @@ impl Iterator for Arrivals<'_> {
 impl Arrivals<'_> {
     fn visit(&mut self) {
         self.at += self.rng.gap(self.visits);
-        let client = ClientId(self.rng.below(self.workload.clients.max(1)) as u64);
+        let client = ClientId::account(self.rng.below(self.workload.clients.max(1)) as u64);
         let visit = self.workload.visit(&mut self.rng);
         for (index, kind) in visit.kinds.iter().enumerate() {
             for _ in 0..kind.count {

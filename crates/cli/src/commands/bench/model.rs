@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use ropeway_cpu::CpuExecutor;
-use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
+use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, StepOutput};
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 use ropeway_kernels::limits::{self, Limits};
 use ropeway_model::StepLimits;
@@ -129,7 +129,7 @@ impl<'a> Runner<'a> {
             self.batch.clear();
             self.batch.push_chunk(&prompt[first..end], first, &table);
             if end == tokens {
-                self.batch.sample_last(&SamplingParams::greedy(), &[]);
+                self.batch.sample_last(&SamplingParams::greedy(), History::default());
             }
             self.step()?;
         }
@@ -155,7 +155,7 @@ impl<'a> Runner<'a> {
             for (sequence, &token) in latest.iter().enumerate() {
                 let table = self.table(sequence);
                 self.batch.push_chunk(&[token], held.max(1) + step, &table);
-                self.batch.sample_last(&SamplingParams::greedy(), &[]);
+                self.batch.sample_last(&SamplingParams::greedy(), History::default());
             }
             self.step()?;
             for (token, row) in latest.iter_mut().zip(&self.output.rows) {

@@ -188,6 +188,7 @@ impl Simulate {
             step_tokens: self.step_tokens as usize,
             step_rows: self.rows as usize,
             vocab: 1 << 31,
+            ..Limits::EXAMPLE
         };
         let settings = Settings {
             pace: Pace::new(Duration::from_millis(self.itl_target.max(1))),

@@ -1,0 +1,65 @@
+//! What an executor can hold, and what the engine should know about it before the first step.
+
+/// What an executor can hold; fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Tokens of one KV block.
+    pub block_tokens: usize,
+    /// KV blocks in the pool.
+    pub blocks: usize,
+    /// Longest sequence, in tokens, that positions and rope tables allow.
+    pub context: usize,
+    /// Most tokens in one step.
+    pub step_tokens: usize,
+    /// Most rows that ask for logits in one step.
+    pub step_rows: usize,
+    /// Token ids are below this.
+    pub vocab: usize,
+    /// Tokens that its matrix products compute together: a step costs about the same up to the next multiple.
+    pub tile: usize,
+    /// Steps that may be launched while another one is still in flight: 0 or 1.
+    pub ahead: usize,
+    /// What a step costs, as far as is known before the first one.
+    pub cost: CostGuess,
+}
+
+impl Limits {
+    /// A small executor. Tests and examples change what matters to them.
+    pub const EXAMPLE: Limits = Limits {
+        block_tokens: 16,
+        blocks: 256,
+        context: 1024,
+        step_tokens: 128,
+        step_rows: 32,
+        vocab: 1000,
+        tile: 6,
+        ahead: 0,
+        cost: CostGuess::SMALL_CPU,
+    };
+}
+
+/// What a step is expected to cost before any was measured, in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostGuess {
+    /// Per step: reading the weights, and everything else that happens once.
+    pub step: u64,
+    /// Per token: the layers' products.
+    pub token: u64,
+    /// Per row of logits: vocabulary head and sampling.
+    pub row: u64,
+    /// Per pair of a token and a position that it attends to.
+    pub pair: u64,
+    /// Per position whose keys and values are read, once for each chunk that attends to it.
+    pub read: u64,
+}
+
+impl CostGuess {
+    /// A model of 100 million parameters on two cores.
+    pub const SMALL_CPU: CostGuess = CostGuess {
+        step: 5_000_000_000,
+        token: 700_000_000,
+        row: 300_000_000,
+        pair: 150_000,
+        read: 1_500_000,
+    };
+}
