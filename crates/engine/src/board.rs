@@ -1,6 +1,6 @@
 //! What the engine shows to the outside after each step. Readers copy; nobody holds it for long.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::metrics::Metrics;
@@ -12,6 +12,17 @@ struct Shown {
     records: Records,
 }
 
+/// What became of the hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// It computes.
+    Working,
+    /// It was lost and is being restarted; requests wait.
+    Restarting,
+    /// It was lost and could not be restarted: every request has ended.
+    Lost,
+}
+
 /// The latest records and metrics, and how many requests are on their way in.
 #[derive(Debug, Default)]
 pub struct Board {
@@ -20,6 +31,7 @@ pub struct Board {
     queued: AtomicUsize,
     /// Set once the engine is to stop, whatever it is doing.
     stop: AtomicBool,
+    device: AtomicU8,
 }
 
 impl Board {
@@ -43,6 +55,19 @@ impl Board {
     /// The records after step `step`, oldest first, as far as they are kept.
     pub fn records_after(&self, step: u64) -> Vec<StepRecord> {
         self.shown().records.after(step).copied().collect()
+    }
+
+    /// What became of the hardware.
+    pub fn device(&self) -> Device {
+        match self.device.load(Ordering::Relaxed) {
+            0 => Device::Working,
+            1 => Device::Restarting,
+            _ => Device::Lost,
+        }
+    }
+
+    pub(crate) fn set_device(&self, device: Device) {
+        self.device.store(device as u8, Ordering::Relaxed);
     }
 
     /// Whether the engine is to stop.

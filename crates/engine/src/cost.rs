@@ -1,12 +1,16 @@
 //! How long a step will take, learnt from the steps that were taken.
 //!
 //! ```text
-//! seconds = a + b * tokens + c * rows + d * pairs
-//!           |   |            |          '- attention: tokens times the positions each of them looks at
+//! seconds = a + b * tokens + c * rows + d * pairs + e * reads
+//!           |   |            |          |           '- attention: positions whose keys and values each chunk reads
+//!           |   |            |          '- attention: tokens times the positions each of them attends to
 //!           |   |            '- vocabulary head and sampling, per row of logits
 //!           |   '- the layers' products, per token
 //!           '- reading the weights once, and everything that happens once a step
 //! ```
+//! A stream reads all its positions for one token, a prompt's chunk reads them for hundreds: only both features of
+//! attention together describe the two.
+//!
 //! Least squares over *relative* errors, so that a 5 ms step counts as much as a 500 ms one, with slow forgetting, so
 //! that a machine that gets busier is noticed. A step that took far longer than predicted is believed only in part: the
 //! next ones correct the rest if it was no accident. No coefficient is ever negative: steps that are all alike would
@@ -17,6 +21,11 @@
 //! Every improvement lowers the same convex error, so that nothing can run away.
 
 use std::time::Duration;
+
+use ropeway_executor::CostGuess;
+
+/// Features of a step.
+const FEATURES: usize = 5;
 
 /// Share of the past that survives a step: a memory of some 100 steps.
 const MEMORY: f64 = 0.99;
@@ -34,10 +43,7 @@ const INERTIA: f64 = 0.01;
 const ROUNDS: usize = 8;
 
 /// Per feature, what makes it about 1 in a usual step; keeps the arithmetic well conditioned.
-const SCALE: [f64; 4] = [1.0, 64.0, 16.0, 65_536.0];
-
-/// Seconds per scaled feature before anything was measured: a small model on two cores.
-const FIRST_GUESS: [f64; 4] = [0.005, 0.064, 0.005, 0.02];
+const SCALE: [f64; FEATURES] = [1.0, 64.0, 16.0, 65_536.0, 4096.0];
 
 /// Least share of the first guess: no work takes no time.
 const LEAST: f64 = 1e-3;
@@ -49,15 +55,17 @@ pub struct Work {
     pub tokens: usize,
     /// Rows of logits.
     pub rows: usize,
-    /// For every token, the positions it looks at, added up.
+    /// For every token, the positions it attends to, added up.
     pub pairs: u64,
+    /// For every chunk, the positions it reads, added up.
+    pub reads: u64,
 }
 
 impl Work {
     /// A chunk of `tokens` after `start` others, with `rows` rows of logits.
     pub fn chunk(start: usize, tokens: usize, rows: usize) -> Self {
         let (start, n) = (start as u64, tokens as u64);
-        Self { tokens, rows, pairs: n * start + n * (n + 1) / 2 }
+        Self { tokens, rows, pairs: n * start + n * (n + 1) / 2, reads: start + n }
     }
 
     /// Both together.
@@ -66,6 +74,7 @@ impl Work {
             tokens: self.tokens + other.tokens,
             rows: self.rows + other.rows,
             pairs: self.pairs + other.pairs,
+            reads: self.reads + other.reads,
         }
     }
 
@@ -75,11 +84,12 @@ impl Work {
             tokens: self.tokens - other.tokens,
             rows: self.rows - other.rows,
             pairs: self.pairs - other.pairs,
+            reads: self.reads - other.reads,
         }
     }
 
-    fn features(self) -> [f64; 4] {
-        let raw = [1.0, self.tokens as f64, self.rows as f64, self.pairs as f64];
+    fn features(self) -> [f64; FEATURES] {
+        let raw = [1.0, self.tokens as f64, self.rows as f64, self.pairs as f64, self.reads as f64];
         std::array::from_fn(|i| raw[i] / SCALE[i])
     }
 }
@@ -87,32 +97,41 @@ impl Work {
 /// The fitted coefficients, and the steps they are fitted to.
 #[derive(Clone, Debug)]
 pub struct CostModel {
-    seconds: [f64; 4],
+    /// Seconds per scaled feature.
+    seconds: [f64; FEATURES],
+    /// The same before anything was measured.
+    guess: [f64; FEATURES],
     /// `x x'` of all steps, the older the less.
-    products: [[f64; 4]; 4],
+    products: [[f64; FEATURES]; FEATURES],
     /// `x` of all steps, the older the less.
-    sums: [f64; 4],
+    sums: [f64; FEATURES],
     observed: u32,
+}
+
+impl From<CostGuess> for CostModel {
+    fn from(guess: CostGuess) -> Self {
+        Self::known(guess.coefficients())
+    }
 }
 
 impl Default for CostModel {
     fn default() -> Self {
-        Self::new(FIRST_GUESS)
+        CostGuess::SMALL_CPU.into()
     }
 }
 
 impl CostModel {
-    fn new(seconds: [f64; 4]) -> Self {
-        Self { seconds, products: [[0.0; 4]; 4], sums: [0.0; 4], observed: 0 }
+    /// A model with known coefficients: seconds per step, per token, per row, per pair and per read position.
+    pub fn known(coefficients: [f64; FEATURES]) -> Self {
+        let seconds = std::array::from_fn(|i| coefficients[i] * SCALE[i]);
+        // What costs nothing as far as is known may turn out to cost something.
+        let small: [f64; FEATURES] = CostGuess::SMALL_CPU.coefficients();
+        let guess = std::array::from_fn(|i| seconds[i].max(LEAST * small[i] * SCALE[i]));
+        Self { seconds, guess, products: [[0.0; FEATURES]; FEATURES], sums: [0.0; FEATURES], observed: 0 }
     }
 
-    /// A model with known coefficients: seconds per step, per token, per row and per pair.
-    pub fn known(step: f64, token: f64, row: f64, pair: f64) -> Self {
-        Self::new([step * SCALE[0], token * SCALE[1], row * SCALE[2], pair * SCALE[3]])
-    }
-
-    /// Its coefficients: seconds per step, per token, per row and per pair.
-    pub fn coefficients(&self) -> [f64; 4] {
+    /// Its coefficients: seconds per step, per token, per row, per pair and per read position.
+    pub fn coefficients(&self) -> [f64; FEATURES] {
         std::array::from_fn(|i| self.coefficient(i))
     }
 
@@ -123,26 +142,37 @@ impl CostModel {
 
     /// Seconds that the work adds to a step that takes place anyway.
     pub fn marginal(&self, work: Work) -> f64 {
-        let [_, token, row, pair] = self.coefficients();
-        token * work.tokens as f64 + row * work.rows as f64 + pair * work.pairs as f64
+        let [_, token, row, pair, read] = self.coefficients();
+        let products = token * work.tokens as f64 + row * work.rows as f64;
+        products + pair * work.pairs as f64 + read * work.reads as f64
     }
 
     /// Seconds that `tokens` after `start` others take by themselves, in steps of `step_tokens`.
     pub fn alone(&self, start: usize, tokens: usize, step_tokens: usize) -> f64 {
         let steps = tokens.div_ceil(step_tokens.max(1)) as f64;
-        steps * self.coefficient(0) + self.marginal(Work::chunk(start, tokens, 0))
+        // Every step reads what the ones before it computed: half of the tokens on average.
+        let again = (steps - 1.0).max(0.0) * (start as f64 + tokens as f64 / 2.0);
+        let [step, .., read] = self.coefficients();
+        steps * step + read * again + self.marginal(Work::chunk(start, tokens, 0))
+    }
+
+    /// Seconds that a chunk after `start` others costs before its first token is computed.
+    pub fn chunk_overhead(&self, start: usize) -> f64 {
+        let [step, .., read] = self.coefficients();
+        step + read * start as f64
     }
 
     /// The longest chunk after `start` others that adds no more than `seconds`, if each of its tokens asks for
     /// `rows_each` rows.
     ///
-    /// Solves `d/2 n^2 + (b + c rows_each + d start + d/2) n = seconds`.
+    /// Solves `d/2 n^2 + (b + c rows_each + d start + d/2 + e) n = seconds - e start`.
     pub fn tokens_within(&self, seconds: f64, start: usize, rows_each: usize) -> usize {
-        let [_, token, row, pair] = self.coefficients();
-        let linear = token + row * rows_each as f64 + pair * (start as f64 + 0.5);
-        let root = (linear * linear + 2.0 * pair * seconds.max(0.0)).sqrt();
+        let [_, token, row, pair, read] = self.coefficients();
+        let left = (seconds - read * start as f64).max(0.0);
+        let linear = token + row * rows_each as f64 + pair * (start as f64 + 0.5) + read;
+        let root = (linear * linear + 2.0 * pair * left).sqrt();
         // The stable form of the quadratic's positive root; also right when `pair` is 0.
-        (2.0 * seconds.max(0.0) / (linear + root)) as usize
+        (2.0 * left / (linear + root)) as usize
     }
 
     /// Learns from a measured step.
@@ -150,9 +180,9 @@ impl CostModel {
         let most = if self.observed < BEGINNING { f64::MAX } else { SURPRISE * self.predict(work) };
         let measured = measured.as_secs_f64().min(most).max(1e-6);
         let x = work.features().map(|feature| feature / measured);
-        for i in 0..4 {
+        for i in 0..FEATURES {
             self.sums[i] = MEMORY * self.sums[i] + x[i];
-            for j in 0..4 {
+            for j in 0..FEATURES {
                 self.products[i][j] = MEMORY * self.products[i][j] + x[i] * x[j];
             }
         }
@@ -163,11 +193,11 @@ impl CostModel {
     fn improve(&mut self) {
         let before = self.seconds;
         for _ in 0..ROUNDS {
-            for i in 0..4 {
-                let stay = INERTIA / (FIRST_GUESS[i] * FIRST_GUESS[i]);
+            for i in 0..FEATURES {
+                let stay = INERTIA / (self.guess[i] * self.guess[i]);
                 let others = dot(&self.products[i], &self.seconds) - self.products[i][i] * self.seconds[i];
                 let best = (self.sums[i] - others + stay * before[i]) / (self.products[i][i] + stay);
-                self.seconds[i] = best.max(LEAST * FIRST_GUESS[i]);
+                self.seconds[i] = best.max(LEAST * self.guess[i]);
             }
         }
     }
@@ -177,8 +207,8 @@ impl CostModel {
     }
 }
 
-fn dot(a: &[f64; 4], b: &[f64; 4]) -> f64 {
-    (0..4).map(|i| a[i] * b[i]).sum()
+fn dot(a: &[f64; FEATURES], b: &[f64; FEATURES]) -> f64 {
+    (0..FEATURES).map(|i| a[i] * b[i]).sum()
 }
 
 #[cfg(test)]
@@ -191,13 +221,17 @@ mod tests {
 
     /// Steps as they come: decodes of several widths, prompts of several lengths.
     fn mixed(i: usize) -> Work {
-        let decodes = Work { tokens: i % 30, rows: i % 30, pairs: (i % 30 * 150) as u64 };
+        let context = (i % 30 * 150) as u64;
+        let decodes = Work { tokens: i % 30, rows: i % 30, pairs: context, reads: context };
         decodes.and(Work::chunk(i * 37 % 3000, 1 + i * 53 % 300, i % 2))
     }
 
     #[test]
     fn it_learns_any_machine_from_mixed_steps() {
-        for truth in [CostModel::known(0.006, 7e-4, 2e-4, 3e-7), CostModel::known(0.02, 2e-5, 1e-5, 1e-9)] {
+        for truth in [
+            CostModel::known([0.006, 7e-4, 2e-4, 3e-7, 2e-6]),
+            CostModel::known([0.02, 2e-5, 1e-5, 1e-9, 2e-6]),
+        ] {
             let mut model = CostModel::default();
             for i in 0..200 {
                 model.observe(mixed(i), seconds(truth.predict(mixed(i))));
@@ -211,7 +245,7 @@ mod tests {
 
     #[test]
     fn it_follows_a_machine_that_gets_twice_as_slow() {
-        let truth = CostModel::known(0.006, 7e-4, 2e-4, 3e-7);
+        let truth = CostModel::known([0.006, 7e-4, 2e-4, 3e-7, 2e-6]);
         let mut model = CostModel::default();
         for i in 0..600 {
             let slower = if i < 200 { 1.0 } else { 2.0 };
@@ -223,12 +257,12 @@ mod tests {
 
     #[test]
     fn it_is_as_right_after_a_million_steps_as_after_a_hundred() {
-        let truth = CostModel::known(0.005, 6e-4, 8e-4, 3.6e-7);
+        let truth = CostModel::known([0.005, 6e-4, 8e-4, 3.6e-7, 2e-6]);
         let mut model = CostModel::default();
         for i in 0..1_000_000_usize {
             // Hours of mixed steps, then hours of the same few streams with a prompt now and then.
             let few = i >= 500_000 && i % 5000 < 4900;
-            let work = if few { Work { tokens: 4, rows: 4, pairs: 800 } } else { mixed(i % 97) };
+            let work = if few { Work { tokens: 4, rows: 4, pairs: 800, reads: 800 } } else { mixed(i % 97) };
             model.observe(work, seconds(truth.predict(work)));
             let ratio = model.predict(work) / truth.predict(work);
             assert!(i < 200 || (0.9..1.1).contains(&ratio), "step {i}: {ratio}");
@@ -237,7 +271,7 @@ mod tests {
 
     #[test]
     fn steps_that_are_all_alike_do_not_lead_it_astray() {
-        let truth = CostModel::known(0.005, 9e-4, 8e-4, 3.6e-7);
+        let truth = CostModel::known([0.005, 9e-4, 8e-4, 3.6e-7, 2e-6]);
         let mut model = CostModel::default();
         let mut noise = 1_u64;
         for i in 0..3000 {
@@ -256,7 +290,7 @@ mod tests {
 
     #[test]
     fn one_freak_step_changes_little() {
-        let truth = CostModel::known(0.006, 7e-4, 2e-4, 3e-7);
+        let truth = CostModel::known([0.006, 7e-4, 2e-4, 3e-7, 2e-6]);
         let mut model = truth.clone();
         for i in 0..200 {
             model.observe(mixed(i), seconds(truth.predict(mixed(i))));
@@ -268,13 +302,13 @@ mod tests {
 
     #[test]
     fn the_longest_chunk_within_a_time_takes_that_time() {
-        let model = CostModel::known(0.006, 7e-4, 2e-4, 3e-7);
+        let model = CostModel::known([0.006, 7e-4, 2e-4, 3e-7, 2e-6]);
         for start in [0, 100, 7000] {
             for budget in [0.0, 0.001, 0.05, 1.0] {
                 for rows_each in [0, 1] {
                     let tokens = model.tokens_within(budget, start, rows_each);
                     let chunk = |tokens| model.marginal(Work::chunk(start, tokens, rows_each * tokens));
-                    assert!(chunk(tokens) <= budget + 1e-9);
+                    assert!(tokens == 0 || chunk(tokens) <= budget + 1e-9);
                     assert!(chunk(tokens + 1) >= budget);
                 }
             }

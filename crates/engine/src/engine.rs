@@ -1,39 +1,47 @@
 //! The step loop: hear, decide, compute, publish.
 //!
 //! ```text
-//! inbox ──> drain ──> plan ──> fill ──> execute ──> commit ──> events
+//! inbox ──> drain ──> plan ──> fill ──> launch        collect ──> commit ──> events
 //! ```
 //! One [`Engine`] owns all state, on one thread: there is no lock to hold. It knows no text, no network and no time
-//! but its clock's; the same inbox, clock and executor give the same steps. A failing sequence is ended alone.
+//! but its clock's; the same inbox, clock and executor give the same steps. Where the executor allows it
+//! ([`Limits::ahead`](ropeway_executor::Limits::ahead)), the next step is planned and launched before the last one is
+//! collected. [`commit`] puts results where they belong; a failing sequence is ended alone ([`recover`]).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod commit;
+mod publish;
+mod recover;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use ropeway_executor::{
-    Batch, Executor, ExecutorError, History, RowResult, Sampled, SamplingParams, StepOutput,
-};
+use ropeway_executor::{BlockId, Executor, StepOutput};
 
 use crate::board::Board;
 use crate::clock::Clock;
-use crate::guide::{Progress, StepGuides};
+use crate::cost::CostModel;
+use crate::draft::{self, Drafter};
+use crate::flight::Flight;
 use crate::handle::{Handle, Submission};
 use crate::metrics::Metrics;
 use crate::record::StepRecord;
 use crate::roster::Roster;
-use crate::scheduler::{Plan, Planned, Scheduler};
+use crate::scheduler::{Plan, Scheduler};
 use crate::sequence::{Sequence, Slot};
 use crate::settings::Settings;
-use crate::stream::{Event, FinishReason, SequenceError};
+use crate::stream::{Event, FinishReason};
 
 /// What a turn of the engine came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
-    /// A step was computed.
+    /// A step was launched or collected.
     Ran,
     /// Nobody is here.
     Idle,
+    /// The device was lost and could not be restarted: every request has ended, and no more can be served.
+    Lost,
 }
 
 /// Continuous batching over an executor.
@@ -43,14 +51,21 @@ pub struct Engine {
     inbox: Receiver<Submission>,
     board: Arc<Board>,
     scheduler: Scheduler,
+    drafter: Option<Box<dyn Drafter>>,
     roster: Roster,
     metrics: Metrics,
-    plan: Plan,
-    batch: Batch,
-    guides: StepGuides,
+    /// Steps that were launched and not collected, the oldest first.
+    flights: VecDeque<Flight>,
+    /// Memory of flights that are over; the latest last.
+    hangar: Vec<Flight>,
     output: StepOutput,
     record: StepRecord,
+    /// When the last step was collected.
+    collected: Duration,
+    /// Copies of a step that never ran, due before the next one.
+    due_copies: Vec<(BlockId, BlockId)>,
     leaving: Vec<Slot>,
+    lost: bool,
 }
 
 impl Engine {
@@ -60,45 +75,59 @@ impl Engine {
         let limits = executor.limits();
         let (handle, inbox, board) = Handle::new(limits, Arc::clone(&clock), settings);
         let most = settings.queue + limits.step_rows;
+        let cost = settings.cost.clone().unwrap_or_else(|| limits.cost.into());
+        let flight = |_| Flight::new(&limits, Arc::clone(&clock));
         let engine = Self {
             executor,
-            guides: StepGuides::new(Arc::clone(&clock)),
-            clock,
             inbox,
             board,
-            scheduler: Scheduler::new(settings.policy, settings.pace, settings.cost.clone()),
+            scheduler: Scheduler::new(settings.policy, settings.pace, cost),
+            drafter: None,
             roster: Roster::new(limits, most),
             metrics: Metrics::default(),
-            plan: Plan::default(),
-            batch: Batch::with_room(&limits),
+            flights: VecDeque::with_capacity(limits.ahead + 1),
+            hangar: (0..=limits.ahead).map(flight).collect(),
             output: StepOutput::default(),
             record: StepRecord::default(),
+            collected: Duration::ZERO,
+            due_copies: Vec::new(),
             leaving: Vec::with_capacity(most),
+            lost: false,
+            clock,
         };
         (engine, handle)
     }
 
-    /// One turn: takes in what arrived, lets go what left, computes a step.
+    /// The same engine with someone who guesses what sequences will say.
+    pub fn with_drafter(mut self, drafter: Box<dyn Drafter>) -> Self {
+        self.drafter = Some(drafter);
+        self
+    }
+
+    /// One turn: takes in what arrived, lets go what left, launches a step, and collects one if as many are in flight as
+    /// may be.
     pub fn step(&mut self) -> Stepped {
+        if self.lost {
+            return Stepped::Lost;
+        }
         let began = self.clock.now();
-        self.record = StepRecord { step: self.record.step, at: began, ..StepRecord::default() };
         self.drain_inbox();
         self.dismiss(began);
-        self.scheduler.plan(&mut self.roster, began, &mut self.plan);
-        if self.plan.is_empty() {
-            self.publish_idle();
-            return Stepped::Idle;
+        self.draft();
+        let launched = self.launch(began);
+        let full = self.flights.len() > self.roster.limits().ahead;
+        match (launched, self.flights.is_empty()) {
+            (false, true) if self.lost => Stepped::Lost,
+            (false, true) => {
+                self.publish_idle();
+                Stepped::Idle
+            }
+            (_, false) if full || !launched => {
+                self.collect();
+                if self.lost { Stepped::Lost } else { Stepped::Ran }
+            }
+            _ => Stepped::Ran,
         }
-        self.mark_started(began);
-        let planned = self.clock.now();
-        let whole = self.execute();
-        let executed = self.clock.now();
-        if whole {
-            self.scheduler.cost.observe(self.plan.work, executed.saturating_sub(planned));
-        }
-        self.commit(executed);
-        self.publish([began, planned, executed]);
-        Stepped::Ran
     }
 
     /// Whether it was told to stop.
@@ -122,13 +151,14 @@ impl Engine {
         &self.roster
     }
 
-    /// The step just planned or computed; for simulations and tests.
+    /// The step that was planned last; for simulations and tests.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        let latest = self.flights.back().or(self.hangar.last());
+        &latest.expect("every flight is in the air or in the hangar").plan
     }
 
     /// What steps cost, as far as it learnt.
-    pub fn cost(&self) -> &crate::cost::CostModel {
+    pub fn cost(&self) -> &CostModel {
         &self.scheduler.cost
     }
 
@@ -138,20 +168,20 @@ impl Engine {
         }
     }
 
-    fn take_in(&mut self, Submission(sequence): Submission) {
+    fn take_in(&mut self, submission: Submission) {
+        let Submission::Sequence(sequence) = submission else { return };
         self.metrics.requests += 1;
         for _ in 0..sequence.rows() {
             self.scheduler.arrive(&sequence);
         }
-        self.roster.wait(sequence);
+        self.roster.wait(*sequence);
     }
 
     /// Ends what was cancelled or is too late, wherever it is.
     fn dismiss(&mut self, now: Duration) {
         let mut leaving = std::mem::take(&mut self.leaving);
         leaving.clear();
-        let everyone = self.roster.waiting().iter().chain(self.roster.running());
-        leaving.extend(everyone.filter(|slot| overdue(self.roster.get(**slot), now).is_some()));
+        leaving.extend(self.roster.everyone().filter(|slot| overdue(self.roster.get(*slot), now).is_some()));
         for slot in &leaving {
             if let Some(reason) = overdue(self.roster.get(*slot), now) {
                 self.finish(*slot, &reason, now);
@@ -160,193 +190,64 @@ impl Engine {
         self.leaving = leaving;
     }
 
-    fn mark_started(&mut self, now: Duration) {
-        for chunk in &self.plan.chunks {
+    fn draft(&mut self) {
+        let Some(drafter) = &mut self.drafter else { return };
+        for index in 0..self.roster.running().len() {
+            let slot = self.roster.running()[index];
+            draft::draft(drafter.as_mut(), self.roster.get_mut(slot));
+        }
+    }
+
+    /// Plans a step and launches it; whether there was anything to launch.
+    fn launch(&mut self, began: Duration) -> bool {
+        let mut flight = self.hangar.pop().expect("no more are in flight than may be");
+        self.scheduler.plan(&mut self.roster, began, &mut flight.plan);
+        if flight.plan.is_empty() {
+            self.hangar.push(flight);
+            return false;
+        }
+        flight.plan.copies.splice(..0, self.due_copies.drain(..));
+        self.mark_started(&flight.plan, began);
+        self.record.step += 1;
+        (flight.step, flight.began) = (self.record.step, began);
+        flight.fill(&self.roster);
+        flight.take_off(&mut self.roster);
+        flight.launched = self.clock.now();
+        let launched = recover::confined(|| self.executor.launch(&flight.batch, &flight.guides));
+        self.flights.push_back(flight);
+        if let Err(error) = launched {
+            self.launch_failed(&error);
+        }
+        true
+    }
+
+    /// Waits for the oldest step in flight and commits it.
+    fn collect(&mut self) {
+        let Some(flight) = self.flights.pop_front() else { return };
+        let Self { executor, output, .. } = self;
+        let collected = recover::confined(|| executor.collect(&flight.guides, output));
+        let now = self.clock.now();
+        match collected {
+            Ok(()) => {
+                let busy_since = flight.launched.max(self.collected);
+                let execute = now.saturating_sub(busy_since).saturating_sub(self.output.waited);
+                self.scheduler.cost.observe(flight.plan.work, execute);
+                self.commit(&flight, now);
+                self.publish(&flight, execute, now);
+            }
+            Err(error) => self.recover(flight.step, &flight.plan, &error),
+        }
+        self.collected = now;
+        self.hangar.push(flight);
+    }
+
+    fn mark_started(&mut self, plan: &Plan, now: Duration) {
+        for chunk in &plan.chunks {
             let started = &mut self.roster.get_mut(chunk.slot).started;
             if started.replace(started.unwrap_or(now)).is_none() {
                 self.board.dequeue();
             }
         }
-    }
-
-    /// Computes the plan. If that fails as a whole (`false`), each of its chunks alone, so that only the culprit fails.
-    fn execute(&mut self) -> bool {
-        self.start_batch();
-        self.batch.copies.extend_from_slice(&self.plan.copies);
-        for chunk in &self.plan.chunks {
-            fill(&mut self.batch, &mut self.guides, self.roster.get(chunk.slot), *chunk);
-        }
-        self.record.guided = self.guides.rows();
-        let whole = self.run().is_ok();
-        if !whole {
-            self.execute_each();
-        }
-        whole
-    }
-
-    fn execute_each(&mut self) {
-        let mut rows = Vec::new();
-        let mut failed = Vec::new();
-        self.start_batch();
-        self.batch.copies.extend_from_slice(&self.plan.copies);
-        let mut copied = self.run();
-        let chunks = std::mem::take(&mut self.plan.chunks);
-        for chunk in &chunks {
-            self.start_batch();
-            fill(&mut self.batch, &mut self.guides, self.roster.get(chunk.slot), *chunk);
-            match copied.clone().and_then(|()| self.run()) {
-                Ok(()) => rows.append(&mut self.output.rows),
-                Err(error) => failed.push((chunk.slot, error)),
-            }
-        }
-        self.plan.chunks = chunks;
-        if failed.len() == self.plan.chunks.len() {
-            // Nothing works: the device may have lost what it held.
-            copied = Err(ExecutorError::Lost("it computes nothing any more".into()));
-        }
-        self.output.rows = rows;
-        let now = self.clock.now();
-        for (slot, error) in failed {
-            self.plan.chunks.retain(|chunk| chunk.slot != slot);
-            self.finish(slot, &FinishReason::Failed(SequenceError::Step(error.to_string())), now);
-        }
-        if copied.is_err() {
-            self.roster.start_over();
-        }
-    }
-
-    fn start_batch(&mut self) {
-        self.batch.clear();
-        self.guides.clear();
-    }
-
-    /// Runs the batch; a panic on the way is an error like any other.
-    fn run(&mut self) -> Result<(), ExecutorError> {
-        let Self { executor, batch, guides, output, .. } = self;
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            executor.launch(batch, guides).and_then(|()| executor.collect(guides, output))
-        }));
-        result.unwrap_or_else(|_| Err(ExecutorError::Step("it panicked; see the log".into())))
-    }
-
-    /// Puts the results where they belong.
-    fn commit(&mut self, now: Duration) {
-        let mut rows = std::mem::take(&mut self.output.rows);
-        let mut results = rows.drain(..);
-        let chunks = std::mem::take(&mut self.plan.chunks);
-        for chunk in &chunks {
-            self.report_scores(*chunk, &mut results);
-            self.advance(*chunk);
-            let sequence = self.roster.get(chunk.slot);
-            if sequence.pending() > 0 {
-                continue;
-            }
-            let (opens, may_grow) =
-                (sequence.opening > 0 && sequence.first_token.is_none(), sequence.may_grow());
-            if opens {
-                self.open(chunk.slot, now);
-            }
-            if may_grow {
-                self.sampled(*chunk, &mut results, now);
-            } else {
-                self.conclude(chunk.slot, now);
-            }
-        }
-        drop(results);
-        self.plan.chunks = chunks;
-        self.output.rows = rows;
-    }
-
-    fn report_scores(&mut self, chunk: Planned, results: &mut impl Iterator<Item = RowResult>) {
-        let sequence = self.roster.get_mut(chunk.slot);
-        for (position, result) in sequence.scored(chunk.tokens).zip(results) {
-            if position <= sequence.told {
-                continue;
-            }
-            // A score that can't be told is a token the model gives no chance.
-            let hopeless =
-                Sampled { token: sequence.tokens[position], logprob: f32::NEG_INFINITY, top: vec![] };
-            sequence.tell(Event::Scored(result.unwrap_or(hopeless)));
-            sequence.told = position;
-        }
-    }
-
-    fn advance(&mut self, chunk: Planned) {
-        let block_tokens = self.roster.limits().block_tokens;
-        let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
-        sequence.advance(chunk.tokens, pool, block_tokens);
-        let prompt_len = sequence.ticket.prompt_len;
-        if chunk.prefill && sequence.is_prompt() {
-            // After a preemption less may be there than was once found.
-            let computed = sequence.computed.min(prompt_len);
-            let cached = sequence.cached.min(computed);
-            sequence.tell(Event::Prefilled { computed, cached });
-        }
-        let generated = usize::from(!chunk.prefill);
-        self.scheduler.charge(self.roster.get(chunk.slot), chunk.tokens - generated, generated);
-    }
-
-    /// A sequence's row, and those of its followers, which begin here.
-    fn sampled(&mut self, chunk: Planned, results: &mut impl Iterator<Item = RowResult>, now: Duration) {
-        let followers = std::mem::take(&mut self.roster.get_mut(chunk.slot).followers);
-        let own = results.next();
-        for follower in followers {
-            let slot = self.roster.fork(chunk.slot, follower);
-            if let Some(result) = results.next() {
-                self.take_token(slot, result, now);
-            }
-        }
-        if let Some(result) = own {
-            self.take_token(chunk.slot, result, now);
-        }
-    }
-
-    fn take_token(&mut self, slot: Slot, result: RowResult, now: Duration) {
-        let sampled = match result {
-            Ok(sampled) => sampled,
-            Err(error) => return self.finish(slot, &FinishReason::Failed(error.into()), now),
-        };
-        self.metrics.generated_tokens += 1;
-        let sequence = self.roster.get_mut(slot);
-        self.metrics.token(sequence, now);
-        let token = sampled.token;
-        if sequence.ticket.ends.contains(&token) {
-            let reason = if sequence.has_landed() { FinishReason::Length } else { FinishReason::End(token) };
-            return self.finish(slot, &reason, now);
-        }
-        sequence.tokens.push(token);
-        sequence.tell(Event::Token { sequence: sequence.index, sampled });
-        if let Some(guide) = &sequence.guide {
-            let following = guide.following();
-            sequence.take_forced(&following);
-            sequence.tell_last(sequence.forced);
-            self.record.forced += sequence.forced;
-        }
-        if !sequence.may_grow() {
-            self.conclude(slot, now);
-        }
-    }
-
-    /// A sequence and its followers begin with what their grammar forces.
-    fn open(&mut self, slot: Slot, now: Duration) {
-        let leader = self.roster.get_mut(slot);
-        let opening = leader.opening;
-        for index in 0..leader.rows() {
-            let sequence = if index == 0 { &mut *leader } else { &mut leader.followers[index - 1] };
-            self.metrics.token(sequence, now);
-            sequence.tell_last(opening);
-            self.record.forced += opening;
-        }
-    }
-
-    /// Ends a sequence that may not grow.
-    fn conclude(&mut self, slot: Slot, now: Duration) {
-        let sequence = self.roster.get(slot);
-        let reason = match sequence.progress {
-            Progress::Complete if !sequence.has_landed() => FinishReason::Complete,
-            Progress::Complete | Progress::Open => FinishReason::Length,
-        };
-        self.finish(slot, &reason, now);
     }
 
     /// Ends a sequence, and its followers that have not begun.
@@ -363,80 +264,6 @@ impl Engine {
             ended.tell(Event::Finished { sequence: ended.index, reason: reason.clone(), usage });
         }
     }
-
-    fn publish(&mut self, [began, planned, executed]: [Duration; 3]) {
-        let record = &mut self.record;
-        record.guiding = self.guides.take_spent();
-        record.step += 1;
-        record.prefill_tokens = self.plan.prefill_tokens;
-        record.decode_tokens = self.plan.work.tokens - self.plan.prefill_tokens;
-        record.cached_tokens = self.plan.cached_tokens;
-        record.admitted = self.plan.admitted;
-        record.preempted = self.plan.preempted;
-        record.running = self.roster.running().len();
-        record.waiting = self.roster.waiting().len();
-        record.blocks = self.roster.pool.counts();
-        record.plan = planned.saturating_sub(began);
-        record.execute = executed.saturating_sub(planned);
-        record.predicted = Duration::from_secs_f64(self.plan.predicted);
-        record.allowed = Duration::from_secs_f64(self.plan.allowed);
-        record.commit = self.clock.now().saturating_sub(executed);
-        self.metrics.step(record, self.roster.limits().step_rows);
-        self.board.publish(Some(record), &self.metrics);
-        if cfg!(debug_assertions) {
-            self.roster.audit();
-        }
-    }
-
-    fn publish_idle(&mut self) {
-        debug_assert!(self.roster.waiting().is_empty(), "whoever waits on an empty machine gets a chunk");
-        self.metrics.running = self.roster.running().len();
-        self.metrics.waiting = self.roster.waiting().len();
-        (self.metrics.slot_use, self.metrics.kv_use) = (0.0, 0.0);
-        self.board.publish(None, &self.metrics);
-        if cfg!(debug_assertions) {
-            self.roster.audit();
-        }
-    }
-}
-
-/// Adds a sequence's chunk to the batch.
-fn fill(batch: &mut Batch, guides: &mut StepGuides, sequence: &Sequence, chunk: Planned) {
-    let (first, end) = (batch.tokens.len(), sequence.computed + chunk.tokens);
-    batch.push_chunk(&sequence.tokens[sequence.computed..end], sequence.computed, sequence.table.blocks());
-    let params = SamplingParams { logprobs: sequence.score, ..SamplingParams::greedy() };
-    for position in sequence.scored(chunk.tokens) {
-        batch.score(first + position - 1 - sequence.computed, sequence.tokens[position], &params);
-    }
-    if end < sequence.len() || !sequence.may_grow() {
-        return;
-    }
-    for sampled in std::iter::once(sequence).chain(&sequence.followers) {
-        let history = history(sampled);
-        if let Some(guide) = guides.add(sampled) {
-            batch.sample_last(&sampled.params, history);
-            batch.guide_last(guide);
-        } else if sampled.generated() < sampled.ticket.min_tokens {
-            batch.sample_last(&without_ends(sampled), history);
-        } else {
-            batch.sample_last(&sampled.params, history);
-        }
-    }
-}
-
-fn history(sequence: &Sequence) -> History<'_> {
-    if !sequence.params.uses_history() {
-        return History::default();
-    }
-    let (prompt, answer) = sequence.tokens.split_at(sequence.ticket.prompt_len);
-    History { prompt, answer, drafted: &[] }
-}
-
-/// Parameters under which the sequence can't end yet.
-fn without_ends(sequence: &Sequence) -> SamplingParams {
-    let mut params = sequence.params.clone();
-    params.logit_bias.extend(sequence.ticket.ends.iter().map(|end| (*end, f32::NEG_INFINITY)));
-    params
 }
 
 /// Why a sequence should not be here any more.

@@ -19,6 +19,7 @@ use ropeway_executor::{GuideId, Guides, RowError};
 
 use crate::clock::Clock;
 use crate::sequence::{Sequence, Ticket};
+use crate::tokens::Tokens;
 
 /// What an answer has to follow, ready to be used by any number of sequences.
 pub trait Grammar: fmt::Debug + Send + Sync {
@@ -46,9 +47,10 @@ pub trait Guide: Send {
 }
 
 /// Whether anything may follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
     /// The answer may go on.
+    #[default]
     Open,
     /// The answer is complete, and nothing can follow.
     Complete,
@@ -65,14 +67,86 @@ impl From<GuideError> for RowError {
     }
 }
 
-/// A sequence's guide with what came of its last token. Shared between the sequence and the step's [`StepGuides`]; the
-/// two never use it at the same time.
+/// The part that a grammar has in a sequence's life; most sequences have none. It [begins](Guidance::begin) an answer and
+/// [follows](Guidance::follow) each chosen token with what that forces; in between the executor asks it through the step's
+/// [`StepGuides`].
+#[derive(Debug, Default)]
+pub(crate) struct Guidance {
+    guided: Option<Guided>,
+    /// Tokens at the start of the answer that were forced before anything was chosen.
+    pub(crate) opening: usize,
+    /// Pending tokens that were forced, after the one that was chosen.
+    forced: usize,
+    progress: Progress,
+}
+
+impl Guidance {
+    /// The guidance of a new sequence, whose answer begins with what its grammar forces. `forces` is false where the model
+    /// is to say what it thinks of every token.
+    pub(crate) fn begin(
+        grammar: &dyn Grammar,
+        forces: bool,
+        tokens: &mut Tokens,
+        max_len: usize,
+    ) -> Result<Self, RowError> {
+        let (guided, following) = Guided::begin(grammar, forces)?;
+        let mut guidance = Self { guided: Some(guided), ..Self::default() };
+        guidance.take(&following, tokens, max_len);
+        guidance.opening = std::mem::take(&mut guidance.forced);
+        Ok(guidance)
+    }
+
+    /// Adds what the token just chosen forces, as far as there is room; how many tokens that is.
+    pub(crate) fn follow(&mut self, tokens: &mut Tokens, max_len: usize) -> usize {
+        let Some(following) = self.guided.as_ref().map(Guided::following) else { return 0 };
+        self.take(&following, tokens, max_len);
+        self.forced
+    }
+
+    /// Whether nothing may follow the tokens.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.progress == Progress::Complete
+    }
+
+    /// Whether the answer had to be brought to its end for want of room.
+    pub(crate) fn has_landed(&self) -> bool {
+        self.guided.as_ref().is_some_and(Guided::has_landed)
+    }
+
+    /// Whether there is no grammar.
+    pub(crate) fn is_free(&self) -> bool {
+        self.guided.is_none()
+    }
+
+    /// Pending tokens of a stream: the chosen one, and those that it forced.
+    pub(crate) fn pending(&self) -> usize {
+        1 + self.forced
+    }
+
+    /// So many tokens are pending now; fewer of the forced ones than there were.
+    pub(crate) fn advance(&mut self, pending: usize) {
+        self.forced = self.forced.min(pending.saturating_sub(1));
+    }
+
+    fn take(&mut self, following: &Following, tokens: &mut Tokens, max_len: usize) {
+        let room = max_len - tokens.len();
+        let fitting = &following.forced[..following.forced.len().min(room)];
+        tokens.extend(fitting);
+        self.forced = fitting.len();
+        // What was cut is not complete.
+        if self.forced == following.forced.len() {
+            self.progress = following.progress;
+        }
+    }
+}
+
+/// A guide with what came of its last token. Shared between the sequence and the step's [`StepGuides`]; the two never use it
+/// at the same time.
 #[derive(Clone)]
-pub(crate) struct Guided(Arc<Mutex<State>>);
+struct Guided(Arc<Mutex<State>>);
 
 struct State {
     guide: Box<dyn Guide>,
-    /// Whether forced tokens may be taken without asking the model: not where it is to say what it thought of them.
     forces: bool,
     /// Tokens taken so far.
     taken: usize,
@@ -84,14 +158,14 @@ struct State {
 }
 
 /// What follows a chosen token.
-pub(crate) struct Following {
-    pub(crate) forced: Vec<u32>,
-    pub(crate) progress: Progress,
+struct Following {
+    forced: Vec<u32>,
+    progress: Progress,
 }
 
 impl Guided {
     /// A guide at the start of an answer, and what the answer begins with.
-    pub(crate) fn begin(grammar: &dyn Grammar, forces: bool) -> Result<(Self, Following), RowError> {
+    fn begin(grammar: &dyn Grammar, forces: bool) -> Result<(Self, Following), RowError> {
         let (taken, forced, progress) = (0, Vec::new(), Progress::Open);
         let mut state = confined(|| {
             let guide = grammar.begin();
@@ -102,13 +176,11 @@ impl Guided {
         Ok((Self(Arc::new(Mutex::new(state))), following))
     }
 
-    /// What follows the token that was just chosen.
-    pub(crate) fn following(&self) -> Following {
+    fn following(&self) -> Following {
         self.lock().following()
     }
 
-    /// Whether the answer had to come to its end for want of room.
-    pub(crate) fn has_landed(&self) -> bool {
+    fn has_landed(&self) -> bool {
         self.lock().landed
     }
 
@@ -174,11 +246,12 @@ impl StepGuides {
 
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
+        *self.spent.get_mut() = 0;
     }
 
     /// The guide of a sequence, if it has one.
     pub(crate) fn add(&mut self, sequence: &Sequence) -> Option<GuideId> {
-        let guided = sequence.guide.clone()?;
+        let guided = sequence.guidance.guided.clone()?;
         let ticket = Arc::clone(&sequence.ticket);
         let left = ticket.max_len - sequence.tokens.len();
         let lands = left <= landing(ticket.max_len - ticket.prompt_len);
@@ -191,9 +264,9 @@ impl StepGuides {
         self.rows.len()
     }
 
-    /// Time that grammars took since the last call, on all threads together.
-    pub(crate) fn take_spent(&mut self) -> Duration {
-        Duration::from_nanos(std::mem::take(self.spent.get_mut()))
+    /// Time that grammars took in this step, on all threads together.
+    pub(crate) fn spent(&self) -> Duration {
+        Duration::from_nanos(self.spent.load(Ordering::Relaxed))
     }
 
     fn timed<T>(&self, work: impl FnOnce() -> T) -> T {

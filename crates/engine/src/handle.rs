@@ -9,15 +9,21 @@ use ropeway_executor::{Limits, Sampled, SamplingParams, Seed};
 
 use crate::board::Board;
 use crate::clock::Clock;
-use crate::guide::{Grammar, Guided, Progress};
+use crate::guide::Guidance;
 use crate::kv::{BlockHash, BlockTable, Chain};
 use crate::request::{Rejected, Request, room};
 use crate::sequence::{Sequence, Ticket};
 use crate::settings::Settings;
 use crate::stream::{Event, EventStream, FinishReason, Usage, channel};
+use crate::tokens::Tokens;
 
-/// A checked request on its way to the engine.
-pub(crate) struct Submission(pub Sequence);
+/// What reaches the engine.
+pub(crate) enum Submission {
+    /// A checked request.
+    Sequence(Box<Sequence>),
+    /// Nothing, but an idle engine looks up.
+    Wake,
+}
 
 /// Submits requests to an engine. Cheap to clone; the engine ends when the last one is dropped and all work is done.
 #[derive(Clone)]
@@ -69,6 +75,8 @@ impl Handle {
     /// [`EngineGone`](crate::SequenceError::EngineGone), and no more are taken.
     pub fn stop(&self) {
         self.board.stop();
+        // A full inbox keeps the engine awake as well.
+        let _ = self.inbox.try_send(Submission::Wake);
     }
 
     /// Hands a request to the engine. Never waits: what can't be served, or not now, is turned down at once.
@@ -79,7 +87,7 @@ impl Handle {
         }
         self.board.enqueue(self.queue).map_err(|waiting| Rejected::QueueFull { waiting })?;
         let (sequence, stream) = self.prepare(request).inspect_err(|_| self.board.dequeue())?;
-        let sent = self.inbox.try_send(Submission(sequence));
+        let sent = self.inbox.try_send(Submission::Sequence(Box::new(sequence)));
         sent.inspect_err(|_| self.board.dequeue()).map_err(|_| Rejected::Closed)?;
         Ok(stream)
     }
@@ -135,55 +143,29 @@ impl Handle {
             max_len,
             events,
         });
+        let prompt: Arc<[u32]> = request.prompt.into();
         let block_tokens = self.limits.block_tokens;
-        let root = BlockHash::root(&request.salt);
-        let chain = Chain::new(root, block_tokens, &request.prompt, max_len);
-        let n = request.n.max(1);
+        let chain = Chain::new(BlockHash::root(&request.salt), block_tokens, &prompt);
+        let most = max_len.saturating_sub(prompt_len);
         let one = |index: u32| {
-            let mut tokens = Vec::with_capacity(max_len);
-            tokens.extend_from_slice(&request.prompt);
             let seed = Seed(request.params.seed.0.wrapping_add(u64::from(index)));
-            Sequence {
-                ticket: Arc::clone(&ticket),
-                index,
-                tokens,
-                computed: 0,
-                table: BlockTable::with_capacity(max_len.div_ceil(block_tokens)),
-                chain: chain.clone(),
-                params: SamplingParams { seed, ..request.params.clone() },
-                score: request.score_prompt.filter(|_| index == 0),
-                told: 0,
-                guide: None,
-                opening: 0,
-                forced: 0,
-                progress: Progress::Open,
-                followers: Vec::new(),
-                started: None,
-                first_token: None,
-                last_token: None,
-                cached: 0,
-                preemptions: 0,
+            let params = SamplingParams { seed, ..request.params.clone() };
+            let tokens = Tokens::new(Arc::clone(&prompt), most);
+            let chain = chain.clone().with_room(most);
+            let mut sequence = Sequence::new(Arc::clone(&ticket), index, tokens, chain, params);
+            sequence.table = BlockTable::with_capacity(max_len.div_ceil(block_tokens));
+            if let Some(grammar) = request.grammar.as_deref().filter(|_| sequence.may_grow()) {
+                let forces = sequence.params.logprobs.is_none();
+                let begun = Guidance::begin(grammar, forces, &mut sequence.tokens, max_len);
+                sequence.guidance = begun.map_err(|error| Rejected::Grammar(error.to_string()))?;
             }
+            Ok(sequence)
         };
-        let mut leader = one(0);
-        leader.followers = (1..n as u32).map(one).collect();
-        if let Some(grammar) = request.grammar.as_deref().filter(|_| leader.may_grow()) {
-            follow(&mut leader, grammar)?;
-            leader.followers.iter_mut().try_for_each(|follower| follow(follower, grammar))?;
-        }
+        let mut leader = one(0)?;
+        leader.score = request.score_prompt;
+        leader.followers = (1..request.n.max(1) as u32).map(one).collect::<Result<_, _>>()?;
         Ok((leader, stream))
     }
-}
-
-/// Has a new sequence follow a grammar, beginning with what that forces.
-fn follow(sequence: &mut Sequence, grammar: &dyn Grammar) -> Result<(), Rejected> {
-    let forces = sequence.params.logprobs.is_none();
-    let begun = Guided::begin(grammar, forces).map_err(|error| Rejected::Grammar(error.to_string()))?;
-    let (guide, following) = begun;
-    sequence.guide = Some(guide);
-    sequence.take_forced(&following);
-    sequence.opening = std::mem::take(&mut sequence.forced);
-    Ok(())
 }
 
 impl EventStream {

@@ -9,7 +9,8 @@
 //! - [`engine`]: one step: drain the inbox, plan, execute, commit.
 //! - [`scheduler`]: what a step computes; [`scheduler::policy`]: in which order; [`cost`]: how long it will take.
 //! - [`kv`]: which blocks are whose, and which content is cached.
-//! - [`sequence`], [`roster`]: what is here, and in which state.
+//! - [`sequence`], [`tokens`], [`roster`]: what is here, and in which state.
+//! - `flight`: a step between its launch and its collection; [`draft`]: guesses that ride along.
 //! - [`guide`]: what a sequence with a grammar may say next.
 //! - [`request`], [`handle`], [`stream`]: the way in and the way out.
 //! - [`record`], [`metrics`], [`board`]: what an operator sees.
@@ -41,7 +42,9 @@
 pub mod board;
 pub mod clock;
 pub mod cost;
+pub mod draft;
 pub mod engine;
+mod flight;
 pub mod guide;
 pub mod handle;
 pub mod kv;
@@ -54,8 +57,11 @@ pub mod sequence;
 pub mod settings;
 pub mod stream;
 mod thread;
+pub mod tokens;
 
+pub use board::Device;
 pub use clock::{Clock, SystemClock};
+pub use draft::Drafter;
 pub use engine::{Engine, Stepped};
 pub use guide::{Grammar, Guide, GuideError, Progress};
 pub use handle::{Completion, Handle};

@@ -82,6 +82,16 @@ pub struct Metrics {
     pub guiding: Duration,
     /// Sequences preempted.
     pub preemptions: u64,
+    /// Tokens that were drafted.
+    pub drafted_tokens: u64,
+    /// Drafted tokens that were right.
+    pub accepted_tokens: u64,
+    /// Steps that failed as a whole and were computed in parts.
+    pub failed_steps: u64,
+    /// Times that the device was lost and restarted.
+    pub restarts: u64,
+    /// Time that steps waited for hardware that they share with other models.
+    pub waited: Duration,
     /// Per class, in the order of [`Class::ALL`].
     pub classes: [Experience; 3],
     /// Sequences in the batch now.
@@ -107,6 +117,9 @@ impl Metrics {
         self.prefill_tokens += record.prefill_tokens as u64;
         self.cached_tokens += record.cached_tokens as u64;
         self.preemptions += record.preempted as u64;
+        self.drafted_tokens += record.drafted as u64;
+        self.accepted_tokens += record.accepted as u64;
+        self.waited += record.waited;
         self.forced_tokens += record.forced as u64;
         self.generated_tokens += record.forced as u64;
         self.guided_tokens += record.guided as u64;

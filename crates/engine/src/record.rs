@@ -37,6 +37,10 @@ pub struct StepRecord {
     pub guided: usize,
     /// Tokens that a grammar forced.
     pub forced: usize,
+    /// Tokens that were drafted.
+    pub drafted: usize,
+    /// Drafted tokens that were right.
+    pub accepted: usize,
     /// Time that grammars took, on all threads together; a part of the time to compute.
     pub guiding: Duration,
     /// Blocks after the step.
@@ -45,6 +49,8 @@ pub struct StepRecord {
     pub plan: Duration,
     /// Time to compute.
     pub execute: Duration,
+    /// Time that the step waited before it was computed, for hardware that it shares with other models.
+    pub waited: Duration,
     /// Time to publish.
     pub commit: Duration,
     /// What the step was expected to take.

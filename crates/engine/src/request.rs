@@ -11,6 +11,9 @@ use ropeway_executor::{Limits, SamplingParams};
 
 use crate::guide::Grammar;
 
+/// Sequences of one request. More than a step can sample are served in parts; each takes some kilobytes while it waits.
+pub const MOST_SEQUENCES: usize = 4096;
+
 /// Who a request is for: fairness is between clients, not between requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId {
@@ -84,8 +87,8 @@ impl Request {
         if let Some(token) = self.prompt.iter().find(|token| **token as usize >= limits.vocab) {
             return Err(Rejected::UnknownToken { token: *token, vocab: limits.vocab });
         }
-        if self.sequences() > limits.step_rows {
-            return Err(Rejected::TooManySequences { n: self.n, most: limits.step_rows });
+        if self.sequences() > MOST_SEQUENCES {
+            return Err(Rejected::TooManySequences { n: self.n, most: MOST_SEQUENCES });
         }
         Ok(())
     }
@@ -124,8 +127,8 @@ pub enum Rejected {
         /// The vocabulary's size.
         vocab: usize,
     },
-    /// More sequences than one step can sample.
-    #[error("n is {n}, but at most {most} sequences can run at once; ask for fewer")]
+    /// More sequences than a request may have.
+    #[error("n is {n}, but a request may have at most {most} sequences; ask for fewer, several times")]
     TooManySequences {
         /// What was asked for.
         n: usize,
@@ -172,7 +175,10 @@ mod tests {
                 Request { prompt: vec![100], ..good.clone() },
                 Rejected::UnknownToken { token: 100, vocab: 100 },
             ),
-            (Request { n: 3, ..good.clone() }, Rejected::TooManySequences { n: 3, most: 2 }),
+            (
+                Request { n: 5000, ..good.clone() },
+                Rejected::TooManySequences { n: 5000, most: MOST_SEQUENCES },
+            ),
         ];
         for (request, reason) in cases {
             assert_eq!(request.check(&LIMITS), Err(reason));

@@ -1,5 +1,10 @@
 //! Who is here: every sequence, which of them wait and which run, and the blocks they hold.
 //!
+//! ```text
+//! waiting ── admit ──> running ── shrink, some blocks ──> running, to compute again what it lost
+//!    ^                    └────── shrink, all blocks ──┐
+//!    └─────────────────────────────────────────────────┘
+//! ```
 //! The moves between the states are methods here, so that a sequence outside `running` never holds a block and the
 //! lists can't disagree with the sequences.
 
@@ -11,8 +16,8 @@ use crate::sequence::{Sequence, Slot};
 /// All sequences, and the pool their blocks come from.
 #[derive(Debug)]
 pub struct Roster {
-    sequences: Vec<Option<Sequence>>,
-    vacant: Vec<Slot>,
+    places: Vec<Place>,
+    vacant: Vec<u32>,
     waiting: Vec<Slot>,
     running: Vec<Slot>,
     /// The blocks.
@@ -20,11 +25,18 @@ pub struct Roster {
     limits: Limits,
 }
 
+#[derive(Debug, Default)]
+struct Place {
+    /// How many sequences it had before.
+    life: u32,
+    sequence: Option<Sequence>,
+}
+
 impl Roster {
     /// Nobody yet; room for `most` sequences without growing.
     pub fn new(limits: Limits, most: usize) -> Self {
         Self {
-            sequences: Vec::with_capacity(most),
+            places: Vec::with_capacity(most),
             vacant: Vec::with_capacity(most),
             waiting: Vec::with_capacity(most),
             running: Vec::with_capacity(most),
@@ -48,19 +60,32 @@ impl Roster {
         &self.running
     }
 
+    /// Everyone.
+    pub fn everyone(&self) -> impl Iterator<Item = Slot> {
+        self.waiting.iter().chain(&self.running).copied()
+    }
+
+    /// The sequence at `slot`, if it is still here.
+    pub fn find(&self, slot: Slot) -> Option<&Sequence> {
+        let place = &self.places[slot.index as usize];
+        place.sequence.as_ref().filter(|_| place.life == slot.life)
+    }
+
     /// The sequence at `slot`.
     pub fn get(&self, slot: Slot) -> &Sequence {
-        self.sequences[slot.0 as usize].as_ref().expect("a live slot")
+        self.find(slot).expect("a live slot")
     }
 
     /// The sequence at `slot`.
     pub fn get_mut(&mut self, slot: Slot) -> &mut Sequence {
-        self.sequences[slot.0 as usize].as_mut().expect("a live slot")
+        self.get_with_pool(slot).0
     }
 
     /// The sequence at `slot`, and the pool.
     pub fn get_with_pool(&mut self, slot: Slot) -> (&mut Sequence, &mut Pool) {
-        (self.sequences[slot.0 as usize].as_mut().expect("a live slot"), &mut self.pool)
+        let place = &mut self.places[slot.index as usize];
+        let sequence = place.sequence.as_mut().filter(|_| place.life == slot.life);
+        (sequence.expect("a live slot"), &mut self.pool)
     }
 
     /// A new sequence waits.
@@ -76,6 +101,7 @@ impl Roster {
         follower.table.fork_from(pool, &source.table);
         follower.computed = source.computed;
         follower.cached = source.cached;
+        follower.charged = source.computed;
         follower.started = source.started;
         let slot = self.settle(follower);
         self.join(slot);
@@ -92,22 +118,29 @@ impl Roster {
     /// A waiting sequence that looked at cached blocks waits on without them.
     pub fn stay(&mut self, slot: Slot) {
         let (sequence, pool) = self.get_with_pool(slot);
-        sequence.release(pool);
+        sequence.table.release(pool);
+        sequence.computed = 0;
     }
 
-    /// A running sequence gives up its blocks and waits again.
-    pub fn preempt(&mut self, slot: Slot) {
-        self.leave(slot);
+    /// A running sequence gives up its blocks beyond the first `kept`; without any it waits. Whether that interrupts it.
+    pub fn shrink(&mut self, slot: Slot, kept: usize) -> bool {
+        let block_tokens = self.limits.block_tokens;
         let (sequence, pool) = self.get_with_pool(slot);
-        sequence.release(pool);
-        sequence.preemptions += 1;
-        self.waiting.push(slot);
+        let interrupted = sequence.shrink(kept, pool, block_tokens);
+        if kept == 0 {
+            self.leave(slot);
+            self.waiting.push(slot);
+        }
+        interrupted
     }
 
-    /// What the blocks held is lost: everyone waits, to be computed anew.
+    /// What the blocks held is lost, and nothing is in flight: everyone waits, to be computed anew.
     pub fn start_over(&mut self) {
         while let Some(slot) = self.running.last() {
-            self.preempt(*slot);
+            self.shrink(*slot, 0);
+        }
+        for sequence in self.places.iter_mut().filter_map(|place| place.sequence.as_mut()) {
+            sequence.in_flight = None;
         }
         self.pool.forget();
     }
@@ -119,9 +152,11 @@ impl Roster {
         } else {
             self.leave(slot);
         }
-        let mut sequence = self.sequences[slot.0 as usize].take().expect("a live slot");
+        let place = &mut self.places[slot.index as usize];
+        let mut sequence = place.sequence.take().expect("a live slot");
+        place.life = place.life.wrapping_add(1);
         sequence.table.release(&mut self.pool);
-        self.vacant.push(slot);
+        self.vacant.push(slot.index);
         sequence
     }
 
@@ -129,18 +164,26 @@ impl Roster {
     pub fn grow(&mut self, slot: Slot, tokens: usize) -> Result<Option<table::Copy>, OutOfBlocks> {
         let block_tokens = self.limits.block_tokens;
         let (sequence, pool) = self.get_with_pool(slot);
-        let start = sequence.computed;
+        let start = sequence.start();
         sequence.table.prepare(pool, start, start + tokens, block_tokens)
     }
 
-    /// Blocks that running sequences still need for tokens they know.
-    pub fn owed(&self) -> usize {
-        let owed = |slot: &Slot| {
-            let sequence = self.get(*slot);
-            let needed = sequence.blocks_needed(self.limits.block_tokens);
-            needed.saturating_sub(sequence.table.blocks().len())
-        };
-        self.running.iter().map(owed).sum()
+    /// Blocks that a running sequence takes from the pool for its next `tokens`.
+    pub fn wanted(&self, slot: Slot, tokens: usize) -> usize {
+        let block_tokens = self.limits.block_tokens;
+        let sequence = self.get(slot);
+        let (start, held) = (sequence.start(), sequence.table.blocks());
+        let shared = held.get(start / block_tokens).is_some_and(|block| self.pool.is_shared(*block));
+        let more = (start + tokens).div_ceil(block_tokens).saturating_sub(held.len());
+        more + usize::from(shared)
+    }
+
+    /// Blocks that could be taken from the running sequences for which `yields` holds.
+    pub fn reclaimable(&mut self, yields: impl Fn(&Sequence) -> bool) -> usize {
+        let Self { running, places, pool, .. } = self;
+        let sequences = running.iter().filter_map(|slot| places[slot.index as usize].sequence.as_ref());
+        let yielding = sequences.filter(|sequence| yields(sequence));
+        pool.held_only_by(yielding.map(|sequence| sequence.table.blocks()))
     }
 
     /// Checks what must always hold, at some expense.
@@ -149,14 +192,14 @@ impl Roster {
         for slot in &self.waiting {
             let sequence = self.get(*slot);
             assert!(sequence.table.blocks().is_empty(), "a waiting sequence holds no blocks");
-            assert_eq!(sequence.computed, 0, "nothing is computed without blocks");
+            assert_eq!(sequence.start(), 0, "nothing is computed without blocks");
         }
         for slot in &self.running {
             let sequence = self.get(*slot);
             let held = sequence.table.blocks().len() * self.limits.block_tokens;
-            assert!(held >= sequence.computed, "what is computed is held");
+            assert!(held >= sequence.start(), "what is computed is held");
         }
-        let live = self.sequences.iter().filter(|sequence| sequence.is_some()).count();
+        let live = self.places.iter().filter(|place| place.sequence.is_some()).count();
         assert_eq!(live, self.waiting.len() + self.running.len(), "everyone waits or runs");
         if live == 0 {
             assert_eq!(self.pool.counts().referenced, 0, "nobody is here, so nothing is held");
@@ -164,12 +207,13 @@ impl Roster {
     }
 
     fn settle(&mut self, sequence: Sequence) -> Slot {
-        if let Some(slot) = self.vacant.pop() {
-            self.sequences[slot.0 as usize] = Some(sequence);
-            return slot;
-        }
-        self.sequences.push(Some(sequence));
-        Slot(self.sequences.len() as u32 - 1)
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() as u32 - 1
+        });
+        let place = &mut self.places[index as usize];
+        place.sequence = Some(sequence);
+        Slot { index, life: place.life }
     }
 
     fn join(&mut self, slot: Slot) {

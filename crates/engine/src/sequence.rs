@@ -1,9 +1,10 @@
 //! A sequence: a growing list of tokens, and how much of it is computed.
 //!
 //! ```text
-//! tokens     | prompt ............ | generated ... |        len
-//! computed   ------------------------------->               KV exists in the table's blocks
-//! pending                                    ------>        a step gives it a chunk of these
+//! tokens     | prompt ............ | answer ....... | ?      known: tokens, and one that the step in flight chooses
+//! computed   ---------------------------->                   KV exists in the table's blocks
+//! flying                                  ------->           KV is being computed by the step in flight
+//! pending                                         -->        a step gives it a chunk of these
 //! ```
 //! There is no prefill phase and no decode phase: a sequence whose whole tokens get computed in a step is sampled in
 //! that step, and has one pending token for the next.
@@ -13,14 +14,20 @@ use std::time::Duration;
 
 use ropeway_executor::{Sampled, SamplingParams};
 
-use crate::guide::{Following, Guided, Progress};
+use crate::guide::Guidance;
 use crate::kv::{BlockTable, Chain, Pool};
 use crate::request::{Class, ClientId};
 use crate::stream::{Event, EventSender, FinishReason, Usage};
+use crate::tokens::Tokens;
 
 /// A sequence's place in the roster, for as long as it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Slot(pub u32);
+pub struct Slot {
+    /// Which place.
+    pub index: u32,
+    /// How many sequences had the place before.
+    pub life: u32,
+}
 
 /// What all sequences of a request have in common.
 #[derive(Debug)]
@@ -49,6 +56,17 @@ pub struct Ticket {
     pub(crate) events: EventSender,
 }
 
+/// What a chunk in flight will give its sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gives {
+    /// No token: the prompt goes on.
+    Nothing,
+    /// One token, from this row of the step.
+    Token(usize),
+    /// What comes next depends on the results, so that nothing can be planned before they are there.
+    Unclear,
+}
+
 /// One growing token list.
 #[derive(Debug)]
 pub struct Sequence {
@@ -57,9 +75,15 @@ pub struct Sequence {
     /// Which of its request's sequences it is, from 0.
     pub index: u32,
     /// Prompt and generated tokens.
-    pub tokens: Vec<u32>,
+    pub tokens: Tokens,
     /// How many of the tokens have their KV in the table's blocks.
     pub computed: usize,
+    /// Tokens after these that the step in flight computes.
+    pub flying: usize,
+    /// The latest step in flight that has a part of it, and what that will give.
+    pub in_flight: Option<(u64, Gives)>,
+    /// Tokens that a drafter expects to follow; computed beside the pending one, and kept as far as they are right.
+    pub drafts: Vec<u32>,
     /// Its blocks.
     pub table: BlockTable,
     /// Names of its full blocks.
@@ -70,14 +94,8 @@ pub struct Sequence {
     pub score: Option<u32>,
     /// Prompt tokens whose scores were told: what is computed again after a preemption is not told again.
     pub told: usize,
-    /// Who says what its tokens may be, if not the model alone.
-    pub(crate) guide: Option<Guided>,
-    /// Tokens its grammar put at the start of the answer, before anything is chosen.
-    pub opening: usize,
-    /// Pending tokens that were not chosen but forced, after the one that was.
-    pub forced: usize,
-    /// Whether its grammar lets anything follow its tokens.
-    pub progress: Progress,
+    /// The part that its grammar has in it, if there is one.
+    pub(crate) guidance: Guidance,
     /// Sequences that begin where this one's prompt ends, until they do.
     pub followers: Vec<Sequence>,
     /// When it was first part of a step.
@@ -88,14 +106,57 @@ pub struct Sequence {
     pub last_token: Option<Duration>,
     /// Prompt tokens found in the cache when it was first planned.
     pub cached: usize,
-    /// How often it was preempted.
+    /// Tokens that its client was charged for, or got for nothing: what is computed again is not charged again.
+    pub charged: usize,
+    /// How often it lost blocks that it had computed.
     pub preemptions: u32,
+    /// Before this moment it does not compute again what it lost, unless there is plenty of room.
+    pub resumes: Duration,
+    /// How often blocks were taken from it. A chunk that was planned before has nothing to advance.
+    pub epoch: u32,
+    /// Whether anything was computed since blocks were last taken from it.
+    progressed: bool,
 }
 
 impl Sequence {
-    /// Tokens known.
+    /// A sequence of which nothing is computed.
+    pub(crate) fn new(
+        ticket: Arc<Ticket>,
+        index: u32,
+        tokens: Tokens,
+        chain: Chain,
+        params: SamplingParams,
+    ) -> Self {
+        Self {
+            ticket,
+            index,
+            tokens,
+            computed: 0,
+            flying: 0,
+            in_flight: None,
+            drafts: Vec::new(),
+            table: BlockTable::default(),
+            chain,
+            params,
+            score: None,
+            told: 0,
+            guidance: Guidance::default(),
+            followers: Vec::new(),
+            started: None,
+            first_token: None,
+            last_token: None,
+            cached: 0,
+            charged: 0,
+            preemptions: 0,
+            resumes: Duration::ZERO,
+            epoch: 0,
+            progressed: false,
+        }
+    }
+
+    /// Tokens known, one that the step in flight chooses included.
     pub fn len(&self) -> usize {
-        self.tokens.len()
+        self.tokens.len() + usize::from(self.fed().is_some())
     }
 
     /// Whether it has no tokens; never true, for the prompt has some.
@@ -103,42 +164,73 @@ impl Sequence {
         self.tokens.is_empty()
     }
 
-    /// Tokens known but not computed.
+    /// The row of the step in flight that chooses its last token, if that is not known yet.
+    pub fn fed(&self) -> Option<usize> {
+        match self.in_flight {
+            Some((_, Gives::Token(row))) => Some(row),
+            _ => None,
+        }
+    }
+
+    /// Whether its next chunk can be planned: nothing is in flight on which that depends, and there is more to come.
+    pub fn is_plannable(&self) -> bool {
+        match self.in_flight {
+            None | Some((_, Gives::Nothing)) => true,
+            Some((_, Gives::Token(_))) => self.may_grow(),
+            Some((_, Gives::Unclear)) => false,
+        }
+    }
+
+    /// Where its next chunk starts.
+    pub fn start(&self) -> usize {
+        self.computed + self.flying
+    }
+
+    /// Tokens known but neither computed nor in flight.
     pub fn pending(&self) -> usize {
-        self.tokens.len() - self.computed
+        self.len() - self.start()
     }
 
     /// Whether it only waits for its next token.
     pub fn is_decoding(&self) -> bool {
-        self.computed > 0 && self.pending() == 1 + self.forced
+        self.start() > 0 && self.pending() == self.guidance.pending() && !self.is_prompt_pending()
+    }
+
+    /// Whether a part of the prompt, or what its grammar put behind it, is not computed.
+    fn is_prompt_pending(&self) -> bool {
+        self.start() < self.ticket.prompt_len + self.guidance.opening
     }
 
     /// Whether nothing was chosen yet.
     pub fn is_prompt(&self) -> bool {
-        self.generated() == self.opening
+        self.generated() == self.guidance.opening
     }
 
     /// Tokens generated so far.
     pub fn generated(&self) -> usize {
-        self.tokens.len() - self.ticket.prompt_len
+        self.tokens.answer().len()
     }
 
-    /// Rows of logits it asks for when all its tokens are computed: its own and its followers'.
+    /// Sequences that it stands for: itself and its followers.
     pub fn rows(&self) -> usize {
         1 + self.followers.len()
     }
 
-    /// Rows that a chunk of `tokens` asks for: a score for each prompt token that follows one of these, and the rows
-    /// that choose what comes next if nothing else is known.
-    pub fn rows_of(&self, tokens: usize) -> usize {
-        let chosen = if tokens == self.pending() && self.may_grow() { self.rows() } else { 0 };
-        self.scored(tokens).len() + chosen
+    /// Rows that a chunk of `tokens` asks for, of which there may be `most`: a score for each prompt token that follows
+    /// one of these, and, if nothing else is known, those that choose what comes next.
+    pub fn rows_of(&self, tokens: usize, most: usize) -> usize {
+        let scored = self.scored(tokens).len();
+        if tokens < self.pending() || !self.may_grow() {
+            return scored;
+        }
+        let drafted = tokens - self.pending();
+        scored + (self.rows() + drafted).min(most.saturating_sub(scored)).max(1)
     }
 
     /// The longest chunk that asks for no more than `rows` rows.
     pub fn longest_chunk(&self, rows: usize) -> usize {
         let pending = self.pending();
-        if self.rows_of(pending) <= rows {
+        if self.rows_of(pending, rows) <= rows {
             return pending;
         }
         // All but the last token ask for at most one row each.
@@ -152,13 +244,29 @@ impl Sequence {
 
     /// Positions of the prompt tokens that a chunk of `tokens` scores.
     pub fn scored(&self, tokens: usize) -> std::ops::Range<usize> {
-        let (first, end) = (self.computed + 1, self.computed + tokens + 1);
+        self.scored_from(self.start(), tokens)
+    }
+
+    /// The same for a chunk that starts at `start`.
+    pub fn scored_from(&self, start: usize, tokens: usize) -> std::ops::Range<usize> {
+        let (first, end) = (start + 1, start + tokens + 1);
         if self.rows_each() > 0 { first..end.min(self.ticket.prompt_len).max(first) } else { 0..0 }
     }
 
-    /// Whether it may have more tokens than it has.
+    /// Whether it may have more tokens than are known.
     pub fn may_grow(&self) -> bool {
-        self.tokens.len() < self.ticket.max_len && self.progress == Progress::Open
+        self.len() < self.ticket.max_len && !self.guidance.is_complete()
+    }
+
+    /// Whether it has all the tokens that it may have.
+    pub fn is_over(&self) -> bool {
+        self.tokens.len() >= self.ticket.max_len || self.guidance.is_complete()
+    }
+
+    /// Whether nothing but the model decides what comes next, one token a step: such a sequence can be drafted for, and
+    /// planned ahead of what it says.
+    pub fn is_plain(&self) -> bool {
+        self.guidance.is_free() && self.followers.is_empty() && self.rows_each() == 0
     }
 
     /// How urgent it is.
@@ -168,31 +276,53 @@ impl Sequence {
 
     /// Blocks that all its known tokens need.
     pub fn blocks_needed(&self, block_tokens: usize) -> usize {
-        self.tokens.len().div_ceil(block_tokens)
+        self.len().div_ceil(block_tokens)
+    }
+
+    /// Blocks that it still needs for tokens it knows.
+    pub fn owed(&self, block_tokens: usize) -> usize {
+        self.blocks_needed(block_tokens).saturating_sub(self.table.blocks().len())
     }
 
     /// Takes over cached blocks for what comes next, as far as there are any; the last token is always computed, for
     /// its logits are wanted. Returns the tokens gained.
     pub fn adopt_cached(&mut self, pool: &mut Pool, block_tokens: usize) -> usize {
         let before = self.computed;
-        // A score needs the logits of the token before, and these are not cached.
-        while self.score.is_none()
+        while self.flying == 0
             && self.computed + block_tokens < self.tokens.len()
             && self.table.blocks().len() * block_tokens == self.computed
+            // A score needs the logits of the token before, and these are not cached.
+            && (self.score.is_none() || self.computed + block_tokens <= self.told)
         {
             let cached = self.chain.get(self.computed / block_tokens).and_then(|hash| pool.find(hash));
             let Some(block) = cached else { break };
             self.table.adopt(pool, block);
             self.computed += block_tokens;
         }
+        self.charged = self.charged.max(self.computed);
         self.computed - before
+    }
+
+    /// A step that has a chunk of `tokens` of it is in flight.
+    pub fn take_off(&mut self, step: u64, tokens: usize, gives: Gives) {
+        self.flying += tokens;
+        self.in_flight = Some((step, gives));
+    }
+
+    /// The step is over, whatever came of it.
+    pub fn land(&mut self, step: u64, tokens: usize, epoch: u32) {
+        if self.epoch == epoch {
+            self.flying -= tokens;
+        }
+        self.in_flight = self.in_flight.filter(|(latest, _)| *latest != step);
     }
 
     /// Counts `tokens` more as computed, and names the blocks that became full.
     pub fn advance(&mut self, tokens: usize, pool: &mut Pool, block_tokens: usize) {
         let full = self.computed / block_tokens;
         self.computed += tokens;
-        self.forced = self.forced.min(self.pending().saturating_sub(1));
+        self.progressed = true;
+        self.guidance.advance(self.tokens.len().saturating_sub(self.computed));
         self.chain.extend(&self.tokens);
         for block in full..self.computed / block_tokens {
             if let Some(hash) = self.chain.get(block) {
@@ -201,27 +331,33 @@ impl Sequence {
         }
     }
 
-    /// Appends the tokens that its grammar forced, as far as there is room.
-    pub(crate) fn take_forced(&mut self, following: &Following) {
-        let room = self.ticket.max_len - self.tokens.len();
-        let fitting = &following.forced[..following.forced.len().min(room)];
-        self.tokens.extend_from_slice(fitting);
-        self.forced = fitting.len();
-        // What was cut is not complete.
-        if self.forced == following.forced.len() {
-            self.progress = following.progress;
-        }
+    /// Tokens computed that nobody was charged for yet; they are now.
+    pub fn charge(&mut self) -> usize {
+        let new = self.computed.saturating_sub(self.charged);
+        self.charged = self.charged.max(self.computed);
+        new
     }
 
-    /// Whether its grammar had to bring it to its end for want of room.
-    pub(crate) fn has_landed(&self) -> bool {
-        self.guide.as_ref().is_some_and(Guided::has_landed)
+    /// Takes its blocks out of the prefix cache: what is in them is not to be trusted.
+    pub fn distrust(&self, pool: &mut Pool) {
+        self.table.blocks().iter().for_each(|block| pool.unname(*block));
     }
 
-    /// Gives up its blocks; what it computed may survive in the cache.
-    pub fn release(&mut self, pool: &mut Pool) {
-        self.table.release(pool);
-        self.computed = 0;
+    /// Gives up its blocks beyond the first `kept`, and what they held. Whether that interrupts it, and not only takes more
+    /// from what was interrupted before.
+    pub fn shrink(&mut self, kept: usize, pool: &mut Pool, block_tokens: usize) -> bool {
+        self.table.truncate(pool, kept);
+        self.computed = self.computed.min(kept * block_tokens);
+        self.flying = 0;
+        self.epoch += 1;
+        let interrupted = std::mem::take(&mut self.progressed);
+        self.preemptions += u32::from(interrupted);
+        interrupted
+    }
+
+    /// Gives back blocks that hold nothing computed: what drafts needed, when they were wrong.
+    pub fn trim(&mut self, pool: &mut Pool, block_tokens: usize) {
+        self.table.truncate(pool, self.start().div_ceil(block_tokens));
     }
 
     /// What it used until now, if it ends for this reason.
@@ -241,7 +377,8 @@ impl Sequence {
 
     /// Tells its reader of the last `count` tokens, which nobody chose.
     pub(crate) fn tell_last(&self, count: usize) {
-        for token in &self.tokens[self.tokens.len() - count..] {
+        let answer = self.tokens.answer();
+        for token in &answer[answer.len() - count..] {
             let sampled = Sampled { token: *token, ..Sampled::default() };
             self.tell(Event::Token { sequence: self.index, sampled });
         }

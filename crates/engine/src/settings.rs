@@ -17,17 +17,12 @@ pub struct Settings {
     pub pace: Pace,
     /// Requests that may wait.
     pub queue: usize,
-    /// What is known about the machine beforehand.
-    pub cost: CostModel,
+    /// What is known about the machine beforehand; `None` takes the executor's own guess.
+    pub cost: Option<CostModel>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            policy: PolicyKind::default(),
-            pace: Pace::default(),
-            queue: DEFAULT_QUEUE,
-            cost: CostModel::default(),
-        }
+        Self { policy: PolicyKind::default(), pace: Pace::default(), queue: DEFAULT_QUEUE, cost: None }
     }
 }

@@ -11,7 +11,7 @@ use crate::handle::Handle;
 use crate::settings::Settings;
 
 /// Starts an engine on its own thread. It ends when every handle is dropped and all work is done, or
-/// when it is told to [stop](Handle::stop).
+/// when it is told to [stop](Handle::stop); with a panic if it crashed or its device is gone for good.
 pub fn spawn(executor: Box<dyn Executor>, settings: &Settings) -> (Handle, JoinHandle<()>) {
     let (engine, handle) = Engine::new(executor, Arc::new(SystemClock::start()), settings);
     let thread = std::thread::Builder::new().name("engine".into()).spawn(move || turn(engine));
@@ -19,9 +19,12 @@ pub fn spawn(executor: Box<dyn Executor>, settings: &Settings) -> (Handle, JoinH
 }
 
 fn turn(mut engine: Engine) {
-    loop {
-        if engine.stopped() || (engine.step() == Stepped::Idle && !engine.wait()) {
-            return;
+    while !engine.stopped() {
+        match engine.step() {
+            Stepped::Ran => {}
+            Stepped::Idle if engine.wait() => {}
+            Stepped::Idle => return,
+            Stepped::Lost => panic!("the device was lost and could not be restarted"),
         }
     }
 }

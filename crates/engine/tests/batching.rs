@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits {
 
 fn engine(limits: Limits, faults: Vec<Fault>) -> (Engine, Handle, SimClock) {
     let clock = SimClock::new();
-    let cost = CostModel::known(0.005, 0.001, 0.0005, 1e-7);
+    let cost = CostModel::known([0.005, 0.001, 0.0005, 1e-7, 1e-6]);
     let executor = MockExecutor::new(limits).with_time(clock.clone(), cost).with_faults(faults);
     let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &Settings::default());
     (engine, handle, clock)

@@ -60,7 +60,7 @@ struct World {
 impl World {
     fn new(policy: PolicyKind, seed: u64) -> Self {
         let clock = SimClock::new();
-        let cost = CostModel::known(0.005, 0.0007, 0.0003, 3e-7);
+        let cost = CostModel::known([0.005, 0.0007, 0.0003, 3e-7, 1e-6]);
         let executor = MockExecutor::new(LIMITS).with_time(clock.clone(), cost);
         let settings = Settings { policy, ..Settings::default() };
         let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &settings);

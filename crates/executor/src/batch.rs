@@ -136,6 +136,14 @@ impl Batch {
         self.chunks.len() - 1
     }
 
+    /// Adds more tokens to the newest chunk.
+    pub fn extend_last(&mut self, tokens: &[u32]) {
+        self.tokens.extend_from_slice(tokens);
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.tokens.end = self.tokens.len();
+        }
+    }
+
     /// Asks for the token after the last one of the newest chunk.
     pub fn sample_last(&mut self, params: &SamplingParams, history: History<'_>) {
         let Some(chunk) = self.chunks.last() else { return };

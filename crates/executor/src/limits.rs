@@ -62,4 +62,10 @@ impl CostGuess {
         pair: 150_000,
         read: 1_500_000,
     };
+
+    /// In seconds: per step, per token, per row, per pair and per read position.
+    pub fn coefficients(self) -> [f64; 5] {
+        let Self { step, token, row, pair, read } = self;
+        [step, token, row, pair, read].map(|picoseconds| picoseconds as f64 * 1e-12)
+    }
 }

@@ -5,6 +5,10 @@
 //! the digest it finds there. A block that is reused too early, shared wrongly or not copied in time gives another
 //! digest, and so another text than [`MockExecutor::expected`] says.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ropeway_engine::Clock;
 use ropeway_engine::cost::{CostModel, Work};
 use ropeway_executor::{
     Ask, Batch, BlockId, Executor, ExecutorError, GuideId, Guides, Limits, Row, RowError, RowResult, Sampled,
@@ -23,18 +27,19 @@ pub enum Fault {
     Step(u32),
     /// Any step with this token in it panics.
     Panic(u32),
-    /// The call of this number fails, counted from 0; the next ones are fine.
+    /// The call of this number fails to launch, counted from 0; the next ones are fine.
     Hiccup(u64),
-    /// The call of this number fails and loses what all blocks held; some calls after it fail as well.
+    /// The call of this number loses the device, and with it what all blocks held.
     Outage {
-        /// Number of the first call that fails.
+        /// Number of the call.
         first: u64,
-        /// How many calls fail.
-        calls: u64,
+        /// How many attempts to restart the device fail after it.
+        restarts: u64,
     },
 }
 
-/// The executor.
+/// The executor. Steps run one after another from their launches on; with [`Limits::ahead`] one may be launched while
+/// another runs, and is fed from it.
 #[derive(Debug)]
 pub struct MockExecutor {
     limits: Limits,
@@ -44,15 +49,38 @@ pub struct MockExecutor {
     faults: Vec<Fault>,
     /// Calls so far.
     calls: u64,
-    /// What the step in flight came to.
-    results: Vec<RowResult>,
+    /// Attempts to restart that will fail.
+    restarts: u64,
+    /// Steps in flight, the oldest first.
+    flights: VecDeque<Flight>,
+    /// Memory for results, kept.
+    spare: Vec<Vec<RowResult>>,
+    /// The tokens of the batch, with those that were fed.
+    tokens: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    /// When it is done.
+    done: Duration,
+    results: Result<Vec<RowResult>, ExecutorError>,
 }
 
 impl MockExecutor {
     /// An executor with these limits that takes no time.
     pub fn new(limits: Limits) -> Self {
         let digests = vec![0; limits.blocks * limits.block_tokens];
-        Self { limits, digests, time: None, faults: Vec::new(), calls: 0, results: Vec::new() }
+        Self {
+            limits,
+            digests,
+            time: None,
+            faults: Vec::new(),
+            calls: 0,
+            restarts: 0,
+            flights: VecDeque::with_capacity(limits.ahead + 1),
+            spare: Vec::new(),
+            tokens: Vec::new(),
+        }
     }
 
     /// Large enough for examples.
@@ -96,42 +124,45 @@ impl MockExecutor {
     }
 
     /// Writes the digests of every chunk, as a forward pass writes keys and values.
-    fn forward(&mut self, batch: &Batch) -> Work {
-        let mut work = Work { rows: batch.rows.len(), ..Work::default() };
+    fn forward(&mut self, batch: &Batch) {
         for chunk in &batch.chunks {
             let table = &batch.blocks[chunk.blocks.clone()];
             let mut digest = match chunk.start {
                 0 => 0,
                 start => self.digests[self.at(table, start - 1)],
             };
-            for (position, token) in (chunk.start..).zip(&batch.tokens[chunk.tokens.clone()]) {
-                digest = absorb(digest, *token);
+            for (position, index) in (chunk.start..).zip(chunk.tokens.clone()) {
+                digest = absorb(digest, self.tokens[index]);
                 let at = self.at(table, position);
                 self.digests[at] = digest;
             }
-            work = work.and(Work::chunk(chunk.start, chunk.tokens.len(), 0));
         }
-        work
+    }
+
+    /// Takes the batch's tokens, and those that the step in flight chose.
+    fn feed(&mut self, batch: &Batch) {
+        self.tokens.clear();
+        self.tokens.extend_from_slice(&batch.tokens);
+        let before = self.flights.back().and_then(|flight| flight.results.as_ref().ok());
+        for feed in &batch.feeds {
+            let row = before.and_then(|rows| rows.get(feed.row)).expect("a row of the step in flight");
+            // Whoever has no token ends with that step, whatever is computed for it here.
+            self.tokens[feed.token] = row.as_ref().map_or(0, |row| row.token);
+        }
     }
 
     /// Goes wrong if it is time to.
-    fn suffer(&mut self, batch: &Batch) -> Result<(), ExecutorError> {
-        let call = self.calls;
-        self.calls += 1;
+    fn suffer(&mut self) -> Result<(), ExecutorError> {
         for fault in &self.faults {
             match *fault {
-                Fault::Step(token) if batch.tokens.contains(&token) => {
+                Fault::Step(token) if self.tokens.contains(&token) => {
                     return Err(ExecutorError::Step(format!("token {token} is poison")));
                 }
-                Fault::Panic(token) => assert!(!batch.tokens.contains(&token), "token {token} is poison"),
-                Fault::Hiccup(bad) if call == bad => {
-                    return Err(ExecutorError::Step("a hiccup".into()));
-                }
-                Fault::Outage { first, calls } if (first..first + calls).contains(&call) => {
-                    if call == first {
-                        self.digests.fill(mix(call));
-                    }
-                    return Err(ExecutorError::Step("an outage".into()));
+                Fault::Panic(token) => assert!(!self.tokens.contains(&token), "token {token} is poison"),
+                Fault::Outage { first, restarts } if first == self.calls => {
+                    self.digests.fill(mix(first));
+                    self.restarts = restarts;
+                    return Err(ExecutorError::Lost("an outage".into()));
                 }
                 _ => {}
             }
@@ -139,9 +170,36 @@ impl MockExecutor {
         Ok(())
     }
 
+    /// Runs a step to its end.
+    fn run(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<Vec<RowResult>, ExecutorError> {
+        if let Some(Err(error)) = self.flights.back().map(|flight| &flight.results) {
+            return Err(error.clone());
+        }
+        self.feed(batch);
+        self.suffer()?;
+        for (from, to) in &batch.copies {
+            self.copy(*from, *to);
+        }
+        self.forward(batch);
+        let mut results = self.spare.pop().unwrap_or_default();
+        results.extend(batch.rows.iter().map(|row| self.sample(batch, guides, row)));
+        Ok(results)
+    }
+
+    /// When a step that is launched now is done.
+    fn done(&self, batch: &Batch) -> Duration {
+        let Some((clock, cost)) = &self.time else { return Duration::ZERO };
+        let mut work = Work { rows: batch.rows.len(), ..Work::default() };
+        for chunk in &batch.chunks {
+            work = work.and(Work::chunk(chunk.start, chunk.tokens.len(), 0));
+        }
+        let free = self.flights.back().map_or(Duration::ZERO, |flight| flight.done);
+        clock.now().max(free) + Duration::from_secs_f64(cost.predict(work))
+    }
+
     fn sample(&self, batch: &Batch, guides: &dyn Guides, row: &Row) -> RowResult {
         let chunk = &batch.chunks[batch.chunks.partition_point(|chunk| chunk.tokens.end <= row.token)];
-        let tokens = &batch.tokens[chunk.tokens.clone()];
+        let tokens = &self.tokens[chunk.tokens.clone()];
         let poisoned = |fault: &Fault| matches!(fault, Fault::Row(token) if tokens.contains(token));
         if self.faults.iter().any(poisoned) {
             return Err(RowError::NotFinite);
@@ -177,22 +235,36 @@ impl Executor for MockExecutor {
 
     fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), ExecutorError> {
         batch.check(&self.limits)?;
-        self.suffer(batch)?;
-        for (from, to) in &batch.copies {
-            self.copy(*from, *to);
+        assert!(self.flights.len() <= self.limits.ahead, "no more steps in flight than may be");
+        if self.faults.contains(&Fault::Hiccup(self.calls)) {
+            self.calls += 1;
+            return Err(ExecutorError::Step("a hiccup".into()));
         }
-        let work = self.forward(batch);
-        if let Some((clock, cost)) = &self.time {
-            clock.advance(std::time::Duration::from_secs_f64(cost.predict(work)));
-        }
-        self.results = batch.rows.iter().map(|row| self.sample(batch, guides, row)).collect();
+        let done = self.done(batch);
+        let results = self.run(batch, guides);
+        self.calls += 1;
+        self.flights.push_back(Flight { done, results });
         Ok(())
     }
 
     fn collect(&mut self, _: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        let Flight { done, results } = self.flights.pop_front().expect("a step in flight");
+        if let Some((clock, _)) = &self.time {
+            clock.advance_to(done);
+        }
+        let mut results = results.inspect_err(|_| self.flights.clear())?;
         output.clear();
-        output.rows.append(&mut self.results);
+        output.rows.append(&mut results);
+        self.spare.push(results);
         Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), ExecutorError> {
+        if self.restarts == 0 {
+            return Ok(());
+        }
+        self.restarts -= 1;
+        Err(ExecutorError::Lost("the outage lasts".into()))
     }
 }
 

@@ -20,6 +20,8 @@ const NONE: u32 = u32::MAX;
 struct Block {
     /// Tables that hold it.
     refs: u32,
+    /// Scratch of [`Pool::held_only_by`]: 0 in between.
+    seen: u32,
     /// The name of its content while it can be found.
     hash: Option<BlockHash>,
     /// Its neighbours in the free list while `refs` is 0.
@@ -63,7 +65,7 @@ pub struct Pool {
 impl Pool {
     /// A pool of `total` free blocks.
     pub fn new(total: usize) -> Self {
-        let block = Block { refs: 0, hash: None, previous: NONE, next: NONE };
+        let block = Block { refs: 0, seen: 0, hash: None, previous: NONE, next: NONE };
         let mut index = Index::default();
         index.reserve(total);
         let counts = Counts { free: total, ..Counts::default() };
@@ -140,9 +142,31 @@ impl Pool {
         self.index.get(&hash).copied()
     }
 
+    /// Takes the name of a held block's content away: nobody else shall find it.
+    pub fn unname(&mut self, block: BlockId) {
+        debug_assert!(self.blocks[block.0 as usize].refs > 0, "only a held block loses its name");
+        if let Some(hash) = self.blocks[block.0 as usize].hash.take() {
+            self.index.remove(&hash);
+        }
+    }
+
     /// Whether more than one table holds `block`, so that none may write to it.
     pub fn is_shared(&self, block: BlockId) -> bool {
         self.blocks[block.0 as usize].refs > 1
+    }
+
+    /// Blocks that would be free if these tables gave theirs back: those that nobody else holds.
+    pub fn held_only_by<'a>(&mut self, tables: impl Iterator<Item = &'a [BlockId]> + Clone) -> usize {
+        let mut only = 0;
+        for block in tables.clone().flatten() {
+            let block = &mut self.blocks[block.0 as usize];
+            block.seen += 1;
+            only += usize::from(block.seen == block.refs);
+        }
+        for block in tables.flatten() {
+            self.blocks[block.0 as usize].seen = 0;
+        }
+        only
     }
 
     /// Forgets all content that nobody holds, and the names of what is held.

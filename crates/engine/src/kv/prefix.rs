@@ -9,9 +9,12 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use ropeway_executor::BlockId;
 use sha2::{Digest, Sha256};
+
+use crate::tokens::Tokens;
 
 /// Name of a full block's content, prefix included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +26,11 @@ impl BlockHash {
         Self(Sha256::digest(salt).into())
     }
 
-    /// The hash of a block that holds `tokens` and follows the block named by `self`.
-    pub fn then(self, tokens: &[u32]) -> Self {
+    /// The hash of a block that holds the tokens of these parts and follows the block named by `self`.
+    pub fn then(self, parts: &[&[u32]]) -> Self {
         let mut hasher = Sha256::new();
         hasher.update(self.0);
-        for token in tokens {
+        for token in parts.iter().copied().flatten() {
             hasher.update(token.to_le_bytes());
         }
         Self(hasher.finalize().into())
@@ -41,44 +44,50 @@ impl std::hash::Hash for BlockHash {
     }
 }
 
-/// The hashes of a sequence's full blocks, as far as its tokens are known.
-#[derive(Debug)]
+/// The hashes of a sequence's full blocks, as far as its tokens are known. Those of the prompt are shared by all
+/// sequences of a request.
+#[derive(Clone, Debug)]
 pub struct Chain {
     root: BlockHash,
-    hashes: Vec<BlockHash>,
+    prompt: Arc<[BlockHash]>,
+    answer: Vec<BlockHash>,
     block_tokens: usize,
 }
 
 impl Chain {
-    /// The chain of `tokens`, with room for the blocks of `room` tokens.
-    pub fn new(root: BlockHash, block_tokens: usize, tokens: &[u32], room: usize) -> Self {
-        let hashes = Vec::with_capacity(room.max(tokens.len()) / block_tokens);
-        let mut chain = Self { root, hashes, block_tokens };
-        chain.extend(tokens);
-        chain
+    /// The chain of a prompt.
+    pub fn new(root: BlockHash, block_tokens: usize, prompt: &[u32]) -> Self {
+        let next = |parent: &mut BlockHash, block: &[u32]| {
+            *parent = parent.then(&[block]);
+            Some(*parent)
+        };
+        let prompt = prompt.chunks_exact(block_tokens).scan(root, next).collect();
+        Self { root, prompt, answer: Vec::new(), block_tokens }
     }
 
-    /// Hashes the blocks that became full; `tokens` are all tokens of the sequence.
-    pub fn extend(&mut self, tokens: &[u32]) {
-        let full = self.hashes.len() * self.block_tokens;
-        for block in tokens[full..].chunks_exact(self.block_tokens) {
-            let parent = self.hashes.last().copied().unwrap_or(self.root);
-            self.hashes.push(parent.then(block));
+    /// The same, with room for the blocks of an answer: a step allocates nothing.
+    pub fn with_room(mut self, tokens: usize) -> Self {
+        self.answer.reserve(tokens.div_ceil(self.block_tokens));
+        self
+    }
+
+    /// Hashes the blocks that became full.
+    pub fn extend(&mut self, tokens: &Tokens) {
+        while (self.len() + 1) * self.block_tokens <= tokens.len() {
+            let block = self.len() * self.block_tokens..(self.len() + 1) * self.block_tokens;
+            let parent = self.len().checked_sub(1).and_then(|last| self.get(last)).unwrap_or(self.root);
+            self.answer.push(parent.then(&tokens.range(block)));
         }
     }
 
     /// The hash of block `index`, if it is full.
     pub fn get(&self, index: usize) -> Option<BlockHash> {
-        self.hashes.get(index).copied()
+        let own = |index: usize| self.answer.get(index - self.prompt.len());
+        self.prompt.get(index).or_else(|| own(index)).copied()
     }
-}
 
-impl Clone for Chain {
-    /// Unlike a derived clone, it keeps the room to grow: sequences grow in steps, and a step allocates nothing.
-    fn clone(&self) -> Self {
-        let mut hashes = Vec::with_capacity(self.hashes.capacity());
-        hashes.extend_from_slice(&self.hashes);
-        Self { root: self.root, hashes, block_tokens: self.block_tokens }
+    fn len(&self) -> usize {
+        self.prompt.len() + self.answer.len()
     }
 }
 
@@ -111,19 +120,21 @@ mod tests {
 
     #[test]
     fn a_chain_names_full_blocks_only_and_grows_with_its_tokens() {
-        let tokens: Vec<u32> = (0..11).collect();
-        let mut grown = Chain::new(BlockHash::root(b""), 4, &tokens[..5], 11);
+        let all: Vec<u32> = (0..11).collect();
+        let mut tokens = Tokens::new(Arc::from(&all[..5]), 6);
+        let mut grown = Chain::new(BlockHash::root(b""), 4, tokens.prompt());
         assert!(grown.get(0).is_some() && grown.get(1).is_none());
+        tokens.extend(&all[5..]);
         grown.extend(&tokens);
-        let whole = Chain::new(BlockHash::root(b""), 4, &tokens, 11);
+        let whole = Chain::new(BlockHash::root(b""), 4, &all);
         assert_eq!((grown.get(0), grown.get(1), grown.get(2)), (whole.get(0), whole.get(1), None));
     }
 
     #[test]
     fn the_same_tokens_after_another_prefix_or_under_another_salt_have_another_name() {
         let root = BlockHash::root(b"");
-        assert_ne!(root.then(&[1, 2]).then(&[3, 4]), root.then(&[2, 1]).then(&[3, 4]));
-        assert_ne!(root.then(&[1, 2]), BlockHash::root(b"tenant").then(&[1, 2]));
-        assert_eq!(root.then(&[1, 2]), BlockHash::root(b"").then(&[1, 2]));
+        assert_ne!(root.then(&[&[1, 2]]).then(&[&[3, 4]]), root.then(&[&[2, 1]]).then(&[&[3, 4]]));
+        assert_ne!(root.then(&[&[1, 2]]), BlockHash::root(b"tenant").then(&[&[1, 2]]));
+        assert_eq!(root.then(&[&[1], &[2]]), BlockHash::root(b"").then(&[&[1, 2]]));
     }
 }

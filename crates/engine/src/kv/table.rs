@@ -62,11 +62,25 @@ impl BlockTable {
         Ok(Some((shared, own)))
     }
 
+    /// Gives back the blocks beyond the first `kept`.
+    pub fn truncate(&mut self, pool: &mut Pool, kept: usize) {
+        while self.0.len() > kept {
+            let block = self.0.pop().expect("longer than what is kept");
+            pool.release(block);
+        }
+    }
+
+    /// How many blocks would have to be given back, from the end, for `wanted` of them to be free; `None` if all of them
+    /// would not do. Blocks that others hold as well do not count.
+    pub fn tail_that_frees(&self, pool: &Pool, wanted: usize) -> Option<usize> {
+        let own = |block: &BlockId| !pool.is_shared(*block);
+        let tail = self.0.iter().rev().enumerate().filter(|(_, block)| own(block));
+        tail.map(|(index, _)| index + 1).nth(wanted.checked_sub(1)?)
+    }
+
     /// Gives all blocks back, the last first: the end of a sequence is evicted before its beginning, which more
     /// sequences may have in common.
     pub fn release(&mut self, pool: &mut Pool) {
-        while let Some(block) = self.0.pop() {
-            pool.release(block);
-        }
+        self.truncate(pool, 0);
     }
 }

@@ -210,7 +210,7 @@ struct Cache {
 impl Cache {
     fn chain(line: &Line) -> Chain {
         let tokens: Vec<u32> = line.tokens.iter().map(|token| u32::from(*token)).collect();
-        Chain::new(BlockHash::root(b""), BLOCK_TOKENS, &tokens, 0)
+        Chain::new(BlockHash::root(b""), BLOCK_TOKENS, &tokens)
     }
 
     fn come(&mut self, tokens: Vec<u8>) {

@@ -1,40 +1,40 @@
 //! Decides what the next step computes.
 //!
 //! ```text
-//! 1  every running stream gets its next token        (and blocks for it; someone is preempted if there are none)
-//! 2  what the step may still take goes to prompts, in the policy's order, cut where time or tokens run out
+//! 1  every running stream gets its next token       streams of less urgent classes only as far as time allows while a
+//!                                                   more urgent sequence is here
+//! 2  what the step may still take goes to prompts   in the policy's order, cut where time, tokens or blocks run out
 //! ```
 //! Two budgets bound a step: tokens (what the executor can hold) and time (what running streams can bear, see
-//! [`Pace`]). The scheduler sees sequences and blocks, never tokens' values, text or wall-clock time, and a plan is
-//! plain data: the same roster, clock and costs give the same plan.
+//! [`Pace`]); [`memory`] says who gets blocks when there are too few. The scheduler sees sequences and blocks, never
+//! tokens' values, text or wall-clock time, and a plan is plain data: the same roster, clock and costs give the same plan.
 
 mod clients;
+pub mod memory;
 mod pace;
 pub mod plan;
 pub mod policy;
+mod streams;
 
-use ropeway_executor::Limits;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
+
+use ropeway_executor::Limits;
 
 use crate::cost::{CostModel, Work};
 use crate::request::Class;
 use crate::roster::Roster;
 use crate::sequence::{Sequence, Slot};
 use clients::Clients;
+use memory::{Asking, Found, Promises};
+use pace::Judging;
 pub use pace::{DEFAULT_ITL_TARGET, Pace};
 pub use plan::{Plan, Planned};
 use policy::{Candidate, Place, Policy, PolicyKind, Surroundings, Turns};
 
-/// Rows that matrix kernels compute together: a step costs about the same up to the next multiple, so that chunks are
-/// cut there. What is left of the tile that the streams began goes to a prompt even when the step's time is used up:
-/// it costs little, and prompts never stand still.
-pub const TILE: usize = 6;
-
-/// Forced tokens that a stream may add to a step: as many as the keys of JSON take, few enough for a long forced text not
-/// to hold up the other streams.
-const FORCED_AT_ONCE: usize = 16;
+/// Prompts in a step that find no blocks before no more newcomers are looked at: the rest will hardly find any either.
+const REFUSALS: usize = 16;
 
 /// Plans steps.
 pub struct Scheduler {
@@ -44,14 +44,15 @@ pub struct Scheduler {
     pub cost: CostModel,
     clients: Clients,
     turns: Turns,
+    promises: Promises,
     /// Steps planned so far.
     steps: u64,
     heap: Vec<Reverse<Place>>,
-    decodes: Vec<Slot>,
+    streams: Vec<Slot>,
 }
 
 impl Scheduler {
-    /// A scheduler that knows nothing about the machine yet.
+    /// A scheduler that knows as much about the machine as `cost` does.
     pub fn new(policy: PolicyKind, pace: Pace, cost: CostModel) -> Self {
         Self {
             policy: policy.policy(),
@@ -59,9 +60,10 @@ impl Scheduler {
             cost,
             clients: Clients::default(),
             turns: Turns::default(),
+            promises: Promises::default(),
             steps: 0,
             heap: Vec::new(),
-            decodes: Vec::new(),
+            streams: Vec::new(),
         }
     }
 
@@ -80,46 +82,38 @@ impl Scheduler {
         self.clients.charge(sequence.ticket.client, computed, generated);
     }
 
-    /// Fills `plan` with the next step; an empty plan means that there is nothing to do.
+    /// Fills `plan` with the next step; an empty plan means that there is nothing to do, or nothing before the step in
+    /// flight is over.
     pub fn plan(&mut self, roster: &mut Roster, now: Duration, plan: &mut Plan) {
         plan.clear();
         self.steps += 1;
-        self.plan_decodes(roster, plan);
-        self.plan_prefills(roster, now, plan);
+        let order = self.order(roster, now);
+        self.plan_streams(roster, now, &order, plan);
+        self.plan_prompts(roster, now, order, plan);
+        if plan.is_empty() {
+            self.plan_senior(roster, now, plan);
+        }
         plan.predicted = if plan.is_empty() { 0.0 } else { self.cost.predict(plan.work) };
     }
 
-    fn plan_decodes(&mut self, roster: &mut Roster, plan: &mut Plan) {
-        let decoding = |slot: &&Slot| roster.get(**slot).is_decoding();
-        self.decodes.clear();
-        self.decodes.extend(roster.running().iter().filter(decoding));
-        let room = roster.limits().step_tokens;
-        for (index, slot) in self.decodes.iter().enumerate() {
-            let after = self.decodes.len() - 1 - index;
-            let sequence = roster.get(*slot);
-            // Everyone after it needs a token, too.
-            let tokens = (1 + sequence.forced.min(FORCED_AT_ONCE)).min(room - plan.work.tokens - after);
-            // Someone before it may have needed its blocks.
-            if sequence.is_decoding() && claim(roster, plan, *slot, tokens) {
-                let sequence = roster.get(*slot);
-                let rows = sequence.rows_of(tokens);
-                plan.push(Planned { slot: *slot, tokens, rows, prefill: false }, sequence.computed);
-            }
-        }
-    }
-
-    fn plan_prefills(&mut self, roster: &mut Roster, now: Duration, plan: &mut Plan) {
+    fn plan_prompts(
+        &mut self,
+        roster: &mut Roster,
+        now: Duration,
+        mut order: BinaryHeap<Reverse<Place>>,
+        plan: &mut Plan,
+    ) {
         let mut streams = if plan.is_empty() { 0.0 } else { self.cost.predict(plan.work) };
-        plan.allowed = streams;
-        let mut order = self.order(roster, now);
-        let mut door_open = true;
+        plan.allowed = plan.allowed.max(streams);
+        self.survey(roster, now);
+        let mut refusals = 0;
         let mut inside = roster.running().iter().filter(|slot| !roster.get(**slot).is_decoding()).count();
-        // With the door closed and nobody inside, there is no point in ordering all who wait.
-        while door_open || inside > 0 {
+        // With enough newcomers refused and nobody inside, there is no point in ordering all who wait.
+        while refusals < REFUSALS || inside > 0 {
             let Some(Reverse(Place { slot, .. })) = order.pop() else { break };
             let waits = roster.get(slot).table.blocks().is_empty();
-            inside -= usize::from(!waits);
-            if waits && !door_open {
+            inside = inside.saturating_sub(usize::from(!waits));
+            if waits && refusals >= REFUSALS {
                 continue;
             }
             match self.place(roster, now, plan, slot, streams) {
@@ -130,11 +124,17 @@ impl Scheduler {
                         streams = self.cost.predict(plan.work);
                     }
                 }
-                Placing::NoRoom => door_open = false,
+                Placing::NoRoom => refusals += usize::from(waits),
                 Placing::NoBudget => break,
             }
         }
         self.heap = order.into_vec();
+    }
+
+    fn survey(&mut self, roster: &Roster, now: Duration) {
+        let (pace, cost, step_tokens) = (self.pace, &self.cost, roster.limits().step_tokens);
+        let judging = Judging { cost, now, step_tokens };
+        self.promises.survey(roster, |sequence| pace.insists_on_memory(judging, sequence));
     }
 
     /// Candidates, the first on top.
@@ -146,11 +146,15 @@ impl Scheduler {
         let mut present = [false; Class::ALL.len()];
         let unfinished = roster.running().iter().filter(|slot| !roster.get(**slot).is_decoding());
         for slot in unfinished.chain(roster.waiting()) {
-            let candidate = self.candidate(roster.get(*slot), *slot, now);
+            let sequence = roster.get(*slot);
+            present[sequence.class() as usize] = true;
+            if !sequence.is_plannable() {
+                continue;
+            }
+            let candidate = self.candidate(sequence, *slot, now);
             let rank = self.turns.rank(candidate.class, now);
             let score = self.policy.score(&candidate, &around);
             heap.push(Reverse(Place { rank, score, number: candidate.number, slot: *slot }));
-            present[candidate.class as usize] = true;
         }
         for class in Class::ALL.into_iter().filter(|class| !present[*class as usize]) {
             self.turns.took(class, now);
@@ -179,7 +183,7 @@ impl Scheduler {
 
     /// Gives the candidate a chunk, admitting it first if it waits.
     fn place(
-        &self,
+        &mut self,
         roster: &mut Roster,
         now: Duration,
         plan: &mut Plan,
@@ -190,30 +194,47 @@ impl Scheduler {
         let (sequence, pool) = roster.get_with_pool(slot);
         let waits = sequence.table.blocks().is_empty();
         let gained = sequence.adopt_cached(pool, limits.block_tokens);
-        if waits && !has_room(roster, plan, slot) {
-            roster.stay(slot);
+        let placing = self.try_place(roster, now, plan, slot, streams, waits);
+        match placing {
+            Placing::Placed => note_cached(roster.get_mut(slot), gained, plan),
+            _ if waits => roster.stay(slot),
+            _ => {}
+        }
+        placing
+    }
+
+    fn try_place(
+        &mut self,
+        roster: &mut Roster,
+        now: Duration,
+        plan: &mut Plan,
+        slot: Slot,
+        streams: f64,
+        waits: bool,
+    ) -> Placing {
+        let limits = *roster.limits();
+        let sequence = roster.get(slot);
+        if waits && !has_row(roster, sequence.class()) {
             return Placing::NoRoom;
         }
-        let sequence = roster.get(slot);
-        let allowed = self.pace.allowed(&self.cost, sequence, now, streams, limits.step_tokens);
-        let Some(tokens) = self.chunk(plan, sequence, allowed, &limits) else {
-            if waits {
-                roster.stay(slot);
-            }
-            return Placing::NoBudget;
-        };
+        let judging = Judging { cost: &self.cost, now, step_tokens: limits.step_tokens };
+        // Streams that are less urgent than the prompt do not hold it back.
+        let streams = if plan.is_empty() || plan.class > sequence.class() { 0.0 } else { streams };
+        let allowed = self.pace.allowed(judging, sequence, streams);
+        let insists = self.pace.insists_on_memory(judging, sequence) && !memory::is_protected(sequence);
+        // First know that there is time, then look for blocks.
+        let Some(tokens) = self.chunk(plan, sequence, allowed, &limits) else { return Placing::NoBudget };
+        let asking = Asking { slot, tokens, waits, insists, now };
+        let Found::For(tokens) = self.promises.find(roster, plan, asking) else { return Placing::NoRoom };
+        if !memory::take(roster, plan, slot, tokens) {
+            return Placing::NoRoom;
+        }
         if waits {
             roster.admit(slot);
             plan.admitted += 1;
         }
-        note_cached(roster.get_mut(slot), gained, plan);
-        if !claim(roster, plan, slot, tokens) {
-            return Placing::NoRoom;
-        }
         plan.allowed = plan.allowed.max(allowed);
-        let sequence = roster.get(slot);
-        let rows = sequence.rows_of(tokens);
-        plan.push(Planned { slot, tokens, rows, prefill: true }, sequence.computed);
+        push_prompt(roster, plan, slot, tokens);
         Placing::Placed
     }
 
@@ -222,16 +243,46 @@ impl Scheduler {
         let rows = limits.step_rows - plan.work.rows;
         let most = (limits.step_tokens - plan.work.tokens).min(sequence.longest_chunk(rows));
         // Should the prompt end here, its rows come on top.
-        let ending = Work { rows: sequence.rows(), ..Work::default() };
+        let ending = Work { rows: sequence.rows().min(rows), ..Work::default() };
         let left = allowed - self.cost.predict(plan.work.and(ending));
-        let timely = self.cost.tokens_within(left, sequence.computed, sequence.rows_each());
-        let open = TILE - plan.work.tokens % TILE;
+        let timely = self.cost.tokens_within(left, sequence.start(), sequence.rows_each());
+        // What is left of the tile that the streams began costs little, so that prompts never stand still.
+        let open = limits.tile - plan.work.tokens % limits.tile;
         let least = if plan.prefill_tokens == 0 { open } else { 0 };
         let tokens = timely.max(least).min(most);
-        let beyond = (plan.work.tokens + tokens) % TILE;
+        let beyond = (plan.work.tokens + tokens) % limits.tile;
         let tokens = if tokens < most && beyond < tokens { tokens - beyond } else { tokens };
         let worthwhile = tokens >= open.min(most);
         (tokens > 0 && worthwhile).then_some(tokens)
+    }
+
+    /// Nobody can go on for want of blocks: whoever came first among the most urgent gets those of the others.
+    fn plan_senior(&mut self, roster: &mut Roster, now: Duration, plan: &mut Plan) {
+        let in_flight = |slot: Slot| roster.get(slot).in_flight.is_some();
+        if roster.everyone().any(in_flight) {
+            return;
+        }
+        let rank = |slot: &Slot| {
+            let sequence = roster.get(*slot);
+            (sequence.class(), sequence.ticket.number, sequence.index)
+        };
+        let Some(slot) = roster.everyone().min_by_key(rank) else { return };
+        let limits = *roster.limits();
+        let (sequence, pool) = roster.get_with_pool(slot);
+        let waits = sequence.table.blocks().is_empty();
+        let gained = sequence.adopt_cached(pool, limits.block_tokens);
+        let most = sequence.longest_chunk(limits.step_rows).min(limits.step_tokens);
+        let tokens = memory::relieve(roster, plan, slot, most, now);
+        if tokens == 0 || !memory::take(roster, plan, slot, tokens) {
+            return;
+        }
+        if waits {
+            roster.admit(slot);
+            plan.admitted += 1;
+        }
+        note_cached(roster.get_mut(slot), gained, plan);
+        push_prompt(roster, plan, slot, tokens);
+        plan.allowed = self.cost.predict(plan.work);
     }
 }
 
@@ -239,82 +290,42 @@ impl Scheduler {
 enum Placing {
     /// It is part of the step.
     Placed,
-    /// It found no rows or blocks. It closes the door behind it: were smaller ones let in, it would wait for ever.
+    /// It found no rows or blocks.
     NoRoom,
     /// The step is full.
     NoBudget,
 }
 
+/// Whether one more sequence of this class may run: as many as a step has tokens and rows for, not counting those that
+/// are less urgent. These go on when there is room again.
+fn has_row(roster: &Roster, class: Class) -> bool {
+    let as_urgent = roster.running().partition_point(|slot| roster.get(*slot).class() <= class);
+    as_urgent < roster.limits().step_rows.min(roster.limits().step_tokens)
+}
+
+/// Adds the next `tokens` of a sequence, for which it has blocks. Followers begin with it as far as there are rows.
+fn push_prompt(roster: &Roster, plan: &mut Plan, slot: Slot, tokens: usize) {
+    let limits = roster.limits();
+    let sequence = roster.get(slot);
+    let free = limits.step_rows.min(limits.step_tokens).saturating_sub(roster.running().len());
+    let rows = sequence
+        .rows_of(tokens, (limits.step_rows - plan.work.rows).min(free + 1 + tokens * sequence.rows_each()));
+    let planned = Planned {
+        slot,
+        epoch: sequence.epoch,
+        start: sequence.start(),
+        tokens,
+        drafted: 0,
+        rows,
+        prefill: !sequence.is_decoding(),
+    };
+    plan.push(planned, sequence.class());
+}
+
 /// The first time it is planned, what the cache saved is the request's; later it is only getting back its own.
 fn note_cached(sequence: &mut Sequence, gained: usize, plan: &mut Plan) {
     plan.cached_tokens += gained;
-    if sequence.preemptions == 0 {
+    if sequence.preemptions == 0 && sequence.epoch == 0 {
         sequence.cached += gained;
     }
-}
-
-/// Whether a waiting sequence can join: enough rows, and blocks for all its tokens beside what is owed to the running
-/// ones and one more for each of their streams. Less urgent sequences make way for it.
-fn has_room(roster: &mut Roster, plan: &mut Plan, slot: Slot) -> bool {
-    let limits = *roster.limits();
-    let sequence = roster.get(slot);
-    let rows: usize = roster.running().iter().map(|slot| roster.get(*slot).rows()).sum();
-    // Every row is a token of its own once it streams.
-    if rows + sequence.rows() > limits.step_rows.min(limits.step_tokens) {
-        return false;
-    }
-    let held = sequence.table.blocks().len();
-    let needed = sequence.blocks_needed(limits.block_tokens) - held;
-    let class = sequence.class();
-    loop {
-        let reserve = roster.owed() + roster.running().len();
-        if needed + reserve <= roster.pool.counts().available() {
-            return true;
-        }
-        let less_urgent = |other: &&Slot| roster.get(**other).class() > class;
-        let victims = roster.running().iter().filter(less_urgent).copied();
-        let Some(victim) = victims.min_by_key(|other| cost_of_losing(roster, *other)) else {
-            return false;
-        };
-        plan.withdraw(victim, roster.get(victim).computed);
-        preempt(roster, plan, victim);
-    }
-}
-
-/// Gets blocks for the next `tokens` of a running sequence, if need be from others; if nobody else can give any, the
-/// sequence itself goes back to waiting.
-fn claim(roster: &mut Roster, plan: &mut Plan, slot: Slot, tokens: usize) -> bool {
-    loop {
-        if let Ok(copy) = roster.grow(slot, tokens) {
-            plan.copies.extend(copy);
-            return true;
-        }
-        let victim = victim(roster, plan, slot).filter(|other| yields(roster, *other, slot));
-        preempt(roster, plan, victim.unwrap_or(slot));
-        if victim.is_none() {
-            return false;
-        }
-    }
-}
-
-/// Whether `victim` is the one to make way, and not the one that needs blocks.
-fn yields(roster: &Roster, victim: Slot, needy: Slot) -> bool {
-    cost_of_losing(roster, victim) < cost_of_losing(roster, needy)
-}
-
-fn preempt(roster: &mut Roster, plan: &mut Plan, slot: Slot) {
-    roster.preempt(slot);
-    plan.preempted += 1;
-}
-
-/// Who loses least by being preempted, of those that are not part of the step yet.
-fn victim(roster: &Roster, plan: &Plan, needy: Slot) -> Option<Slot> {
-    let eligible = roster.running().iter().filter(|slot| **slot != needy && !plan.includes(**slot));
-    eligible.copied().min_by_key(|slot| cost_of_losing(roster, *slot))
-}
-
-/// Lowest class first, then least computed, then latest.
-fn cost_of_losing(roster: &Roster, slot: Slot) -> impl Ord + use<> {
-    let sequence = roster.get(slot);
-    (Reverse(sequence.class()), sequence.computed, Reverse(sequence.ticket.number), Reverse(sequence.index))
 }

@@ -1,15 +1,18 @@
-//! How long a step may take for a prompt's sake, while others are streaming.
+//! How long a step may take for a prompt's sake.
 //!
 //! ```text
-//! nobody streams                    idle       2 x target: only newcomers wait for the step to end
-//! the prompt has lost little yet    gentle     1.25 x what the streams take by themselves
-//! the prompt has lost its share     target     --itl-target
+//! nobody streams                    throughput   2 x target, and at least 20 x what a chunk costs before its first token
+//! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves
+//! the prompt has lost its share     target       --itl-target, and at least 4/3 x what the streams take by themselves
 //! ```
 //! A step near what the streams need anyway lets short answers finish almost as if they were alone, at little cost to
 //! a long prompt: it loses some hundreds of milliseconds of many seconds. So a prompt bears that as long as its loss
 //! (time since its arrival less the time it would have needed alone for what is computed) stays below
 //! [`PATIENCE`] of its own duration; then steps may take the target. A prompt that fits into one step has no such
 //! patience: it is over at once.
+//!
+//! What a step costs without any prompt can't be avoided. Where that comes near the target or exceeds it (a large model
+//! on few cores, many streams), prompts get a quarter of each step's time all the same ([`SHARE`]).
 
 use std::time::Duration;
 
@@ -19,12 +22,26 @@ use crate::sequence::Sequence;
 /// A gentle step, as a multiple of what the streams take by themselves.
 const GENTLE: f64 = 1.25;
 
-/// Share of its own duration that a prompt may lose before it insists.
+/// Share of its own duration that a prompt may lose before it insists on time.
 const PATIENCE: f64 = 0.06;
+
+/// Share of its own duration that a prompt may lose before it insists on memory: others are then let in only where
+/// that leaves what it still needs.
+const MEMORY_PATIENCE: f64 = 0.5;
+
+/// Share of a step's time that prompts which insist get at least, whatever the streams cost.
+const SHARE: f64 = 0.25;
+
+/// What less urgent streams may add to a step in which a more urgent prompt is computed, as a share of the target.
+const OPTIONAL: f64 = 0.2;
 
 /// A step without streams, as a multiple of the target. Longer steps compute prompts a little faster, and make
 /// newcomers wait longer for their first.
 const IDLE: f64 = 2.0;
+
+/// A step without streams, as a multiple of what its chunk costs before the first token: 5 % of the time at most goes
+/// into that.
+const AMORTISED: f64 = 20.0;
 
 /// Default time between two tokens of a stream that a prompt beside it may cause: 10 tokens a second, which is faster
 /// than people read, and enough time for a chunk of some 100 tokens on two cores, so that prompts lose little.
@@ -42,6 +59,24 @@ impl Default for Pace {
     }
 }
 
+/// What a sequence's loss is judged by.
+#[derive(Clone, Copy)]
+pub(super) struct Judging<'a> {
+    pub(super) cost: &'a CostModel,
+    pub(super) now: Duration,
+    pub(super) step_tokens: usize,
+}
+
+impl Judging<'_> {
+    /// Seconds that the sequence would take alone, and seconds that it lost to others.
+    fn whole_and_lost(&self, sequence: &Sequence) -> (f64, f64) {
+        let alone = |tokens: usize| self.cost.alone(sequence.cached, tokens, self.step_tokens);
+        let computed = sequence.computed.saturating_sub(sequence.cached);
+        let waited = self.now.saturating_sub(sequence.ticket.arrival).as_secs_f64();
+        (alone(sequence.len().saturating_sub(sequence.cached)), waited - alone(computed))
+    }
+}
+
 impl Pace {
     /// Steps up to `target` while somebody streams.
     pub fn new(target: Duration) -> Self {
@@ -49,22 +84,29 @@ impl Pace {
     }
 
     /// Seconds that a step with this prompt in it may take; `streams` is what it takes without any prompt.
-    pub(super) fn allowed(
-        self,
-        cost: &CostModel,
-        sequence: &Sequence,
-        now: Duration,
-        streams: f64,
-        step_tokens: usize,
-    ) -> f64 {
+    pub(super) fn allowed(self, judging: Judging<'_>, sequence: &Sequence, streams: f64) -> f64 {
         if streams == 0.0 {
-            return IDLE * self.target;
+            return (IDLE * self.target).max(AMORTISED * judging.cost.chunk_overhead(sequence.start()));
         }
-        let computed = sequence.computed.saturating_sub(sequence.cached);
-        let service = cost.alone(sequence.cached, computed, step_tokens);
-        let lost = now.saturating_sub(sequence.ticket.arrival).as_secs_f64() - service;
-        let whole = cost.alone(sequence.cached, sequence.len() - sequence.cached, step_tokens);
+        let insisting = self.beside(streams);
+        let (whole, lost) = judging.whole_and_lost(sequence);
         let patient = whole > self.target && lost < PATIENCE * whole;
-        if patient { (GENTLE * streams).min(self.target) } else { self.target }
+        if patient { (GENTLE * streams).min(insisting) } else { insisting }
+    }
+
+    /// Seconds that a step may take in which work that takes `unavoidable` seconds has to be done.
+    pub(super) fn beside(self, unavoidable: f64) -> f64 {
+        self.target.max(unavoidable / (1.0 - SHARE))
+    }
+
+    /// Seconds that a step may take with less urgent streams, if a more urgent prompt wants the rest of its time.
+    pub(super) fn slightly_beyond(self, unavoidable: f64) -> f64 {
+        unavoidable + OPTIONAL * self.target.max(unavoidable)
+    }
+
+    /// Whether the memory that this prompt still needs is kept for it.
+    pub(super) fn insists_on_memory(self, judging: Judging<'_>, sequence: &Sequence) -> bool {
+        let (whole, lost) = judging.whole_and_lost(sequence);
+        lost > MEMORY_PATIENCE * whole
     }
 }

@@ -1,6 +1,6 @@
 //! What a step will do, as plain data.
 
-use ropeway_executor::BlockId;
+use ropeway_executor::{BlockId, Class};
 
 use crate::cost::Work;
 use crate::sequence::Slot;
@@ -10,12 +10,24 @@ use crate::sequence::Slot;
 pub struct Planned {
     /// Whose.
     pub slot: Slot,
-    /// How many of its pending tokens are computed.
+    /// The sequence's epoch when this was planned: if it is another one later, there is nothing to advance.
+    pub epoch: u32,
+    /// Position of its first token.
+    pub start: usize,
+    /// How many tokens are computed.
     pub tokens: usize,
-    /// Rows of logits it gets: none, unless these are its last pending tokens.
+    /// Of these, how many are drafted, at the end.
+    pub drafted: usize,
+    /// Rows of logits it gets: scores, and, if these are its last pending tokens, those that choose the next.
     pub rows: usize,
     /// Whether these are prompt tokens (or recomputed ones) rather than the newest token of a stream.
     pub prefill: bool,
+}
+
+impl Planned {
+    fn work(&self) -> Work {
+        Work::chunk(self.start, self.tokens, self.rows)
+    }
 }
 
 /// A step, decided. Kept and refilled.
@@ -27,6 +39,8 @@ pub struct Plan {
     pub copies: Vec<(BlockId, BlockId)>,
     /// All of it together.
     pub work: Work,
+    /// The most urgent class that has a part in it.
+    pub class: Class,
     /// Of its tokens, those of prompts.
     pub prefill_tokens: usize,
     /// Seconds it should take.
@@ -35,7 +49,7 @@ pub struct Plan {
     pub allowed: f64,
     /// Sequences that joined the batch.
     pub admitted: usize,
-    /// Sequences that had to leave it for want of blocks.
+    /// Sequences that lost computed blocks to others.
     pub preempted: usize,
     /// Prompt tokens that the prefix cache saved.
     pub cached_tokens: usize,
@@ -47,31 +61,27 @@ impl Plan {
         let (mut chunks, mut copies) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.copies));
         chunks.clear();
         copies.clear();
-        *self = Self { chunks, copies, ..Self::default() };
+        *self = Self { chunks, copies, class: Class::Bulk, ..Self::default() };
     }
 
-    /// Adds a chunk that begins after `start` computed tokens.
-    pub fn push(&mut self, planned: Planned, start: usize) {
-        self.work = self.work.and(Work::chunk(start, planned.tokens, planned.rows));
+    /// Adds a chunk of a sequence of this class.
+    pub fn push(&mut self, planned: Planned, class: Class) {
+        self.work = self.work.and(planned.work());
+        self.class = self.class.min(class);
         self.prefill_tokens += if planned.prefill { planned.tokens } else { 0 };
         self.chunks.push(planned);
     }
 
-    /// Takes a stream's token out again; `start` is how many of its tokens are computed.
-    pub fn withdraw(&mut self, slot: Slot, start: usize) {
+    /// Takes a sequence's chunk out again.
+    pub fn withdraw(&mut self, slot: Slot) {
         let Some(place) = self.chunks.iter().position(|chunk| chunk.slot == slot) else { return };
         let planned = self.chunks.remove(place);
-        self.work = self.work.without(Work::chunk(start, planned.tokens, planned.rows));
+        self.work = self.work.without(planned.work());
         self.prefill_tokens -= if planned.prefill { planned.tokens } else { 0 };
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
-    }
-
-    /// Whether `slot` is part of it.
-    pub fn includes(&self, slot: Slot) -> bool {
-        self.chunks.iter().any(|chunk| chunk.slot == slot)
     }
 }

@@ -153,7 +153,7 @@ impl Watched {
             }
             FinishReason::Failed(_) => {
                 let mut text = request.prompt.iter().chain(&answer.expected);
-                let doomed = scenario.has_outage() || text.any(|token| scenario.is_poison(*token));
+                let doomed = text.any(|token| scenario.is_poison(*token));
                 doomed.then_some(&mut outcome.failed)
             }
             FinishReason::Cancelled => {

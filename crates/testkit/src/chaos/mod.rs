@@ -18,7 +18,6 @@ pub mod scenario;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropeway_engine::scheduler::TILE;
 use ropeway_engine::{Clock, Engine, Handle, Rejected, StepRecord, Stepped};
 
 use crate::readers::{Reader, Readers};
@@ -147,6 +146,7 @@ impl Run {
             self.check_presence();
             match stepped {
                 Stepped::Ran => self.check_step(&mut on_step),
+                Stepped::Lost => panic!("the device came back, but the engine gave up"),
                 Stepped::Idle => {
                     assert!(self.readers.is_empty(), "the engine rests although someone waits");
                     let Some(next) = self.scenario.intents.get(self.came) else { return self.conclude() };
@@ -214,7 +214,7 @@ impl Run {
         let (plan, limits) = (self.engine.plan(), &self.scenario.limits);
         assert!(plan.work.tokens <= limits.step_tokens, "too many tokens: {plan:?}");
         assert!(plan.work.rows <= limits.step_rows, "too many rows: {plan:?}");
-        let minimum = plan.prefill_tokens <= TILE;
+        let minimum = plan.prefill_tokens <= limits.tile;
         assert!(minimum || plan.predicted <= plan.allowed * 1.000_001, "too long a step: {plan:?}");
         for record in self.handle.board().records_after(self.seen) {
             self.seen = record.step;

@@ -68,7 +68,7 @@ impl Scenario {
             ..Settings::default()
         };
         let slowness = rng.pick(&[0.1, 1.0, 3.0]);
-        let truth = CostModel::known(0.005 * slowness, 0.0007 * slowness, 0.0003 * slowness, 3e-7 * slowness);
+        let truth = CostModel::known([0.005, 0.0007, 0.0003, 3e-7, 1e-6].map(|seconds| seconds * slowness));
         let trouble = rng.pick(&[Trouble::None, Trouble::Poison, Trouble::Hiccup, Trouble::Outage]);
         let faults = faults(&mut rng, trouble);
         let intents = visitors(&mut rng, &limits, trouble);
@@ -78,11 +78,6 @@ impl Scenario {
     /// Whether a text with these tokens in it is meant to fail.
     pub fn is_poison(&self, token: u32) -> bool {
         POISON.contains(&token)
-    }
-
-    /// Whether the device fails as a whole at some time, so that anyone may fail.
-    pub fn has_outage(&self) -> bool {
-        self.faults.iter().any(|fault| matches!(fault, Fault::Outage { .. }))
     }
 }
 
@@ -96,6 +91,8 @@ fn machine(rng: &mut Rng) -> Limits {
         context: rng.pick(&[80, 400]),
         step_tokens: rng.pick(&[4, 16, 64, 256]),
         step_rows: rng.pick(&[2, 8, 32]),
+        ahead: rng.pick(&[0, 1]),
+        tile: rng.pick(&[1, 6]),
         vocab: VOCAB,
         ..Limits::EXAMPLE
     }
@@ -116,9 +113,9 @@ fn faults(rng: &mut Rng, trouble: Trouble) -> Vec<Fault> {
         Trouble::None | Trouble::Poison => {}
         Trouble::Hiccup => faults.push(Fault::Hiccup(rng.below(100) as u64)),
         Trouble::Outage => {
-            // At least the step and its first retry, so that the engine must notice.
-            let (first, calls) = (rng.between(5, 100) as u64, rng.pick(&[2, 2, 50]));
-            faults.push(Fault::Outage { first, calls });
+            // The engine tries three times to restart the device, and then gives up.
+            let (first, restarts) = (rng.between(5, 100) as u64, rng.pick(&[0, 2]));
+            faults.push(Fault::Outage { first, restarts });
         }
     }
     faults

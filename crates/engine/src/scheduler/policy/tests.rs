@@ -4,7 +4,7 @@ const AROUND: Surroundings = Surroundings { pace: 1000.0, seniors_first: true, m
 
 fn candidate(number: u64, remaining: usize, waited: f64) -> Candidate {
     Candidate {
-        slot: Slot(number as u32),
+        slot: Slot { index: number as u32, life: 0 },
         class: Class::Default,
         number,
         waited: Duration::from_secs_f64(waited),

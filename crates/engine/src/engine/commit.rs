@@ -1,0 +1,205 @@
+//! Results of a step, put where they belong.
+
+use std::time::Duration;
+
+use ropeway_executor::{RowError, RowResult, Sampled};
+
+use super::Engine;
+use crate::flight::Flight;
+use crate::scheduler::Planned;
+use crate::sequence::Slot;
+use crate::stream::{Event, FinishReason};
+
+impl Engine {
+    /// Commits a whole step; its results are in `output`.
+    pub(super) fn commit(&mut self, flight: &Flight, now: Duration) {
+        let mut rows = std::mem::take(&mut self.output.rows);
+        let mut rest = rows.as_mut_slice();
+        for chunk in &flight.plan.chunks {
+            let (results, others) = rest.split_at_mut(chunk.rows.min(rest.len()));
+            rest = others;
+            self.commit_chunk(flight.step, *chunk, results, now);
+        }
+        rows.clear();
+        self.output.rows = rows;
+    }
+
+    /// Commits one chunk. Its sequence may have left, or lost the blocks, since it was planned.
+    pub(super) fn commit_chunk(
+        &mut self,
+        step: u64,
+        chunk: Planned,
+        results: &mut [RowResult],
+        now: Duration,
+    ) {
+        if self.roster.find(chunk.slot).is_none() {
+            return;
+        }
+        let sequence = self.roster.get_mut(chunk.slot);
+        sequence.land(step, chunk.tokens, chunk.epoch);
+        let holds = sequence.epoch == chunk.epoch;
+        let scored = sequence.scored_from(chunk.start, chunk.tokens).len().min(results.len());
+        let (scores, chosen) = results.split_at_mut(scored);
+        if damaged(scores) || damaged(chosen) {
+            let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
+            sequence.distrust(pool);
+            return self.fail(chunk.slot, RowError::NotFinite, now);
+        }
+        self.report_scores(chunk, scores);
+        if holds {
+            self.advance(chunk, chunk.tokens - chunk.drafted);
+        }
+        if chosen.is_empty() {
+            return self.conclude_if_over(chunk, now);
+        }
+        if self.roster.get(chunk.slot).first_token.is_none() {
+            self.open(chunk.slot, now);
+        }
+        let (own, followers) = chosen.split_at_mut(1 + chunk.drafted);
+        self.fork(chunk, followers, now);
+        self.take_tokens(chunk, own, now);
+    }
+
+    fn report_scores(&mut self, chunk: Planned, scores: &mut [RowResult]) {
+        let sequence = self.roster.get_mut(chunk.slot);
+        for (position, result) in sequence.scored_from(chunk.start, chunk.tokens).zip(scores) {
+            if position <= sequence.told {
+                continue;
+            }
+            // A score that can't be told is a token the model gives no chance.
+            let token = sequence.tokens.get(position);
+            let hopeless = Sampled { token, logprob: f32::NEG_INFINITY, top: vec![] };
+            let score = std::mem::replace(result, Ok(Sampled::default()));
+            sequence.tell(Event::Scored(score.unwrap_or(hopeless)));
+            sequence.told = position;
+        }
+    }
+
+    fn advance(&mut self, chunk: Planned, tokens: usize) {
+        let block_tokens = self.roster.limits().block_tokens;
+        let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
+        sequence.advance(tokens, pool, block_tokens);
+        if chunk.prefill && sequence.is_prompt() {
+            // After a preemption less may be there than was once found.
+            let computed = sequence.computed.min(sequence.ticket.prompt_len);
+            let cached = sequence.cached.min(computed);
+            sequence.tell(Event::Prefilled { computed, cached });
+        }
+        // What is computed again is not charged again.
+        let new = sequence.charge();
+        let generated = usize::from(!chunk.prefill).min(new);
+        self.scheduler.charge(self.roster.get(chunk.slot), new - generated, generated);
+    }
+
+    /// A chunk that chose nothing: the prompt goes on, or nothing may follow it.
+    fn conclude_if_over(&mut self, chunk: Planned, now: Duration) {
+        let sequence = self.roster.get(chunk.slot);
+        if sequence.pending() > 0 || !sequence.is_over() {
+            return;
+        }
+        if sequence.first_token.is_none() {
+            self.open(chunk.slot, now);
+        }
+        self.conclude(chunk.slot, now);
+    }
+
+    /// Followers begin where the leader's prompt ends, each with its own token; those without a result wait for their turn.
+    fn fork(&mut self, chunk: Planned, results: &mut [RowResult], now: Duration) {
+        let leader = self.roster.get_mut(chunk.slot);
+        if leader.followers.is_empty() {
+            return;
+        }
+        let mut followers = std::mem::take(&mut leader.followers);
+        let mut rest = followers.drain(results.len().min(followers.len())..);
+        if let Some(mut next) = rest.next() {
+            next.started = leader.started;
+            next.followers = rest.collect();
+            self.roster.wait(next);
+        } else {
+            drop(rest);
+        }
+        let holds = self.roster.get(chunk.slot).epoch == chunk.epoch;
+        for (mut follower, result) in followers.into_iter().zip(results) {
+            follower.started = self.roster.get(chunk.slot).started;
+            let slot =
+                if holds { self.roster.fork(chunk.slot, follower) } else { self.roster.wait(follower) };
+            self.take_token(slot, std::mem::replace(result, Ok(Sampled::default())), now);
+        }
+    }
+
+    /// A sequence's own rows: its next token, and those after drafts that were right.
+    fn take_tokens(&mut self, chunk: Planned, results: &mut [RowResult], now: Duration) {
+        let holds = self.roster.get(chunk.slot).epoch == chunk.epoch;
+        for (index, result) in results.iter_mut().enumerate() {
+            let token = result.as_ref().map(|sampled| sampled.token).ok();
+            let draft = self.roster.get(chunk.slot).drafts.get(index).copied();
+            self.take_token(chunk.slot, std::mem::replace(result, Ok(Sampled::default())), now);
+            let ended = self.roster.find(chunk.slot).is_none();
+            if ended || index == chunk.drafted || !holds || token != draft {
+                break;
+            }
+            self.record.accepted += 1;
+            self.advance(chunk, 1);
+        }
+        if chunk.drafted > 0 && self.roster.find(chunk.slot).is_some() {
+            let block_tokens = self.roster.limits().block_tokens;
+            let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
+            sequence.trim(pool, block_tokens);
+        }
+    }
+
+    fn take_token(&mut self, slot: Slot, result: RowResult, now: Duration) {
+        let sampled = match result {
+            Ok(sampled) => sampled,
+            Err(error) => return self.fail(slot, error, now),
+        };
+        self.metrics.generated_tokens += 1;
+        let sequence = self.roster.get_mut(slot);
+        self.metrics.token(sequence, now);
+        let token = sampled.token;
+        if sequence.ticket.ends.contains(&token) {
+            let landed = sequence.guidance.has_landed();
+            let reason = if landed { FinishReason::Length } else { FinishReason::End(token) };
+            return self.finish(slot, &reason, now);
+        }
+        sequence.tokens.extend(&[token]);
+        sequence.tell(Event::Token { sequence: sequence.index, sampled });
+        let forced = sequence.guidance.follow(&mut sequence.tokens, sequence.ticket.max_len);
+        sequence.tell_last(forced);
+        self.record.forced += forced;
+        if sequence.is_over() {
+            self.conclude(slot, now);
+        }
+    }
+
+    /// A sequence and its followers begin with what their grammar forces.
+    fn open(&mut self, slot: Slot, now: Duration) {
+        let leader = self.roster.get_mut(slot);
+        let opening = leader.guidance.opening;
+        if opening == 0 {
+            return;
+        }
+        for index in 0..leader.rows() {
+            let sequence = if index == 0 { &mut *leader } else { &mut leader.followers[index - 1] };
+            self.metrics.token(sequence, now);
+            sequence.tell_last(opening);
+            self.record.forced += opening;
+        }
+    }
+
+    /// Ends a sequence that may not grow.
+    fn conclude(&mut self, slot: Slot, now: Duration) {
+        let guidance = &self.roster.get(slot).guidance;
+        let complete = guidance.is_complete() && !guidance.has_landed();
+        self.finish(slot, if complete { &FinishReason::Complete } else { &FinishReason::Length }, now);
+    }
+
+    fn fail(&mut self, slot: Slot, error: RowError, now: Duration) {
+        self.finish(slot, &FinishReason::Failed(error.into()), now);
+    }
+}
+
+/// Whether the forward pass gave something that is no number: what it wrote is not to be trusted either.
+fn damaged(results: &[RowResult]) -> bool {
+    results.iter().any(|result| matches!(result, Err(RowError::NotFinite)))
+}

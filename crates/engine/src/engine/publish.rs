@@ -1,0 +1,60 @@
+//! What a step came to, told to whoever looks.
+
+use std::time::Duration;
+
+use super::Engine;
+use crate::flight::Flight;
+use crate::record::StepRecord;
+
+/// Steps between two audits of all blocks in release builds: rare enough to cost nothing, often enough to be noticed the
+/// same day.
+const AUDITED: u64 = 1024;
+
+impl Engine {
+    /// Publishes a step that was computed in `execute` and collected at `collected`.
+    pub(super) fn publish(&mut self, flight: &Flight, execute: Duration, collected: Duration) {
+        let plan = &flight.plan;
+        let record = StepRecord {
+            step: flight.step,
+            at: flight.began,
+            prefill_tokens: plan.prefill_tokens,
+            decode_tokens: plan.work.tokens - plan.prefill_tokens,
+            cached_tokens: plan.cached_tokens,
+            admitted: plan.admitted,
+            preempted: plan.preempted,
+            running: self.roster.running().len(),
+            waiting: self.roster.waiting().len(),
+            drafted: plan.chunks.iter().map(|chunk| chunk.drafted).sum(),
+            guided: flight.guides.rows(),
+            guiding: flight.guides.spent(),
+            blocks: self.roster.pool.counts(),
+            plan: flight.launched.saturating_sub(flight.began),
+            execute,
+            waited: self.output.waited,
+            predicted: Duration::from_secs_f64(plan.predicted),
+            allowed: Duration::from_secs_f64(plan.allowed),
+            commit: self.clock.now().saturating_sub(collected),
+            finished: self.record.finished,
+            forced: self.record.forced,
+            accepted: self.record.accepted,
+        };
+        self.metrics.step(&record, self.roster.limits().step_rows);
+        self.board.publish(Some(&record), &self.metrics);
+        // What was counted since belongs to the next record.
+        self.record = StepRecord { step: self.record.step, ..StepRecord::default() };
+        if cfg!(debug_assertions) || record.step.is_multiple_of(AUDITED) {
+            self.roster.audit();
+        }
+    }
+
+    pub(super) fn publish_idle(&mut self) {
+        debug_assert!(self.roster.waiting().is_empty(), "whoever waits on an empty machine gets a chunk");
+        self.metrics.running = self.roster.running().len();
+        self.metrics.waiting = self.roster.waiting().len();
+        (self.metrics.slot_use, self.metrics.kv_use) = (0.0, 0.0);
+        self.board.publish(None, &self.metrics);
+        if cfg!(debug_assertions) {
+            self.roster.audit();
+        }
+    }
+}

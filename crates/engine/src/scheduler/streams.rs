@@ -1,0 +1,138 @@
+//! The first part of a step: the next token of everyone who streams.
+//!
+//! ```text
+//! most urgent class present    all of its streams, in the order of their submission
+//! less urgent classes          those that waited longest, while the step stays within its time, and leaving a
+//!                              quarter of its tokens to prompts that are more urgent
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::policy::Place;
+use super::{Plan, Planned, Scheduler, memory};
+use crate::cost::Work;
+use crate::request::Class;
+use crate::roster::Roster;
+use crate::sequence::{Sequence, Slot};
+
+/// Forced tokens that a stream may add to a step: as many as the keys of JSON take, few enough for a long forced text not
+/// to hold up the other streams.
+const FORCED_AT_ONCE: usize = 16;
+
+/// Share of a step's tokens that streams leave to more urgent prompts: one of so many.
+const LEFT_TO_PROMPTS: usize = 4;
+
+/// What there is for streams that are less urgent than somebody else.
+#[derive(Clone, Copy, Debug)]
+struct Optional {
+    /// The most urgent class here; its own streams are not optional.
+    urgent: Class,
+    /// Most tokens of the step, these included.
+    tokens: usize,
+    /// Whether prompts of the most urgent class wait for the step's time.
+    prompts: bool,
+}
+
+impl Scheduler {
+    /// Plans the streams; `order` has the prompts of this step.
+    pub(super) fn plan_streams(
+        &mut self,
+        roster: &mut Roster,
+        now: Duration,
+        order: &BinaryHeap<Reverse<Place>>,
+        plan: &mut Plan,
+    ) {
+        self.collect_streams(roster);
+        let Some(optional) = optional(roster, &self.streams, order) else { return };
+        let streams = std::mem::take(&mut self.streams);
+        let limits = roster.limits();
+        let capacity = limits.step_tokens.min(limits.step_rows);
+        // Seconds that the step may take with optional streams, once all others are planned.
+        let mut allowed = None;
+        for (index, slot) in streams.iter().enumerate() {
+            let sequence = roster.get(*slot);
+            // Someone before it may have taken its blocks.
+            if !sequence.is_decoding() {
+                continue;
+            }
+            let may_wait = sequence.class() > optional.urgent;
+            let most = if may_wait { optional.tokens } else { capacity };
+            let tokens = tokens(sequence, plan, most, streams.len() - 1 - index);
+            if may_wait && tokens > 0 {
+                let more = Work::chunk(sequence.start(), tokens, tokens);
+                let allowed = *allowed.get_or_insert_with(|| self.time_with(plan, optional));
+                if self.cost.predict(plan.work.and(more)) > allowed {
+                    continue;
+                }
+            }
+            place(roster, plan, *slot, tokens, now);
+        }
+        self.streams = streams;
+    }
+
+    /// Streams in the order they are served.
+    fn collect_streams(&mut self, roster: &Roster) {
+        let streams = |slot: &&Slot| {
+            let sequence = roster.get(**slot);
+            sequence.is_decoding() && sequence.is_plannable()
+        };
+        self.streams.clear();
+        self.streams.extend(roster.running().iter().filter(streams));
+        let class = |slot: &Slot| roster.get(*slot).class();
+        let Some(urgent) = self.streams.first().map(class) else { return };
+        let may_wait = self.streams.partition_point(|slot| class(slot) == urgent);
+        self.streams[may_wait..].sort_unstable_by_key(|slot| {
+            let sequence = roster.get(*slot);
+            (sequence.class(), sequence.last_token, sequence.ticket.number, sequence.index)
+        });
+    }
+
+    /// Seconds that a step may take with optional streams beside what is planned.
+    fn time_with(&self, plan: &Plan, optional: Optional) -> f64 {
+        let unavoidable = self.cost.predict(plan.work);
+        if optional.prompts { self.pace.slightly_beyond(unavoidable) } else { self.pace.beside(unavoidable) }
+    }
+}
+
+/// What there is for optional streams; `None` if nobody streams.
+fn optional(roster: &Roster, streams: &[Slot], order: &BinaryHeap<Reverse<Place>>) -> Option<Optional> {
+    let class = |slot: Slot| roster.get(slot).class();
+    let first = class(*streams.first()?);
+    let prompts = order.iter().map(|Reverse(place)| class(place.slot)).min();
+    let urgent = prompts.map_or(first, |prompts| prompts.min(first));
+    let limits = roster.limits();
+    let capacity = limits.step_tokens.min(limits.step_rows);
+    let waiting = prompts == Some(urgent);
+    let left = if waiting { (capacity / LEFT_TO_PROMPTS).max(1) } else { 0 };
+    Some(Optional { urgent, tokens: capacity - left, prompts: waiting })
+}
+
+/// Tokens that a stream gets: its next one, what its grammar forced and what was drafted for it, as far as there is room
+/// for those after it.
+fn tokens(sequence: &Sequence, plan: &Plan, most: usize, after: usize) -> usize {
+    let room = most.saturating_sub(plan.work.tokens.max(plan.work.rows));
+    let forced = (sequence.pending() - 1).min(FORCED_AT_ONCE);
+    (1 + forced + sequence.drafts.len()).min(room.saturating_sub(after).max(1)).min(room)
+}
+
+/// Adds a stream's tokens to the step if there are blocks for them, or for one of them.
+fn place(roster: &mut Roster, plan: &mut Plan, slot: Slot, tokens: usize, now: Duration) {
+    let fewer = [tokens, tokens.min(1)];
+    let claimed =
+        fewer.into_iter().find(|tokens| *tokens > 0 && memory::claim(roster, plan, slot, *tokens, now));
+    let Some(tokens) = claimed else { return };
+    let sequence = roster.get(slot);
+    let drafted = tokens.saturating_sub(sequence.pending());
+    let planned = Planned {
+        slot,
+        epoch: sequence.epoch,
+        start: sequence.start(),
+        tokens,
+        drafted,
+        rows: sequence.rows_of(tokens, 1 + drafted),
+        prefill: false,
+    };
+    plan.push(planned, sequence.class());
+}
