@@ -5,7 +5,8 @@
 //! the digest it finds there. A block that is reused too early, shared wrongly or not copied in time gives another
 //! digest, and so another text than [`MockExecutor::expected`] says.
 
-use ropeway_engine::cost::{CostModel, Work};
+use ropeway_engine::Clock;
+use ropeway_engine::cost::Work;
 use ropeway_executor::{
     Ask, Batch, BlockId, Executor, ExecutorError, GuideId, Guides, Limits, Row, RowError, RowResult, Sampled,
     StepOutput, guides,
@@ -13,6 +14,7 @@ use ropeway_executor::{
 
 use crate::SimClock;
 use crate::rng::mix;
+use crate::step_time::StepTime;
 
 /// Something that goes wrong, by what the batch contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub struct MockExecutor {
     limits: Limits,
     /// Digest per position, `block_tokens` per block.
     digests: Vec<u64>,
-    time: Option<(SimClock, CostModel)>,
+    time: Option<(SimClock, StepTime)>,
     faults: Vec<Fault>,
     /// Calls so far.
     calls: u64,
@@ -60,9 +62,9 @@ impl MockExecutor {
         Self::new(Limits::EXAMPLE)
     }
 
-    /// Every step takes what `cost` says, on `clock`.
-    pub fn with_time(mut self, clock: SimClock, cost: CostModel) -> Self {
-        self.time = Some((clock, cost));
+    /// Every step takes what `time` says, on `clock`; a plain cost model is a time without disturbances.
+    pub fn with_time(mut self, clock: SimClock, time: impl Into<StepTime>) -> Self {
+        self.time = Some((clock, time.into()));
         self
     }
 
@@ -182,8 +184,8 @@ impl Executor for MockExecutor {
             self.copy(*from, *to);
         }
         let work = self.forward(batch);
-        if let Some((clock, cost)) = &self.time {
-            clock.advance(std::time::Duration::from_secs_f64(cost.predict(work)));
+        if let Some((clock, time)) = &mut self.time {
+            clock.advance(time.next(clock.now(), work));
         }
         self.results = batch.rows.iter().map(|row| self.sample(batch, guides, row)).collect();
         Ok(())

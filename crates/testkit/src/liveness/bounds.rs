@@ -1,0 +1,104 @@
+//! What may be expected of a machine, computed from its true costs alone: nothing here knows the engine.
+
+use std::time::Duration;
+
+use ropeway_engine::cost::Work;
+
+use super::report::Report;
+use super::scenario::{Machine, Scenario, Visit};
+
+/// Steps of any request's bound that do not depend on its work: until it is noticed, and until costs are learnt.
+const STEPS: f64 = 8.0;
+
+/// How much longer than the work before it a request may take.
+const FACTOR: f64 = 2.0;
+
+/// Times its own duration by which later requests of the same class and account may overtake a request.
+const OVERTAKEN: f64 = 4.0;
+
+/// Throughput of a prompt computed in steps of the length of [`step`], as a share of that of full steps.
+const THROUGHPUT: f64 = 0.97;
+
+/// Seconds that the request takes on an empty machine, in steps of full size.
+pub fn alone(machine: &Machine, visit: &Visit) -> f64 {
+    prefill(machine, visit) + decode(machine, visit)
+}
+
+/// Seconds that the prompt takes on an empty machine, in steps of full size.
+pub fn prefill(machine: &Machine, visit: &Visit) -> f64 {
+    let cost = machine.time.slowest();
+    let [fixed, ..] = cost.coefficients();
+    let rows = if visit.scored { visit.prompt } else { 0 };
+    let size = if visit.scored { machine.step_tokens.min(machine.step_rows) } else { machine.step_tokens };
+    fixed * visit.prompt.div_ceil(size) as f64 + cost.marginal(Work::chunk(0, visit.prompt, rows + visit.n))
+}
+
+/// Seconds that the answers take after the prompt, if no step computes anything else.
+fn decode(machine: &Machine, visit: &Visit) -> f64 {
+    let width = visit.n.min(machine.step_rows).min(machine.step_tokens);
+    let parts = visit.n.div_ceil(width) as f64;
+    let longest = visit.prompt + visit.answer;
+    let step = (0..width).fold(Work::default(), |step, _| step.and(Work::chunk(longest, 1, 1)));
+    visit.answer.saturating_sub(1) as f64 * parts * machine.time.slowest().predict(step)
+}
+
+/// Seconds of a step that nobody has reason to complain about: twice the inter-token target, or what a prompt needs for
+/// nearly the throughput of full steps, if that is more.
+pub fn step(scenario: &Scenario) -> f64 {
+    let Machine { step_tokens, target, time, .. } = &scenario.machine;
+    let cost = time.slowest();
+    let [fixed, token, ..] = cost.coefficients();
+    let spare = (fixed / *step_tokens as f64 + token) / THROUGHPUT - token;
+    let tokens = ((fixed / spare).ceil() as usize).clamp(1, *step_tokens);
+    let longest = scenario.visits.iter().map(|visit| visit.prompt).max().unwrap_or(0);
+    let efficient = cost.predict(Work::chunk(longest.saturating_sub(tokens), tokens, 1));
+    efficient.max(2.0 * target.as_secs_f64())
+}
+
+/// Seconds from its arrival within which a request must finish; see the module's documentation. It must have arrived.
+pub fn finish(scenario: &Scenario, report: &Report, index: usize) -> f64 {
+    let seconds = |visit: usize| alone(&scenario.machine, &scenario.visits[visit]);
+    let own = seconds(index);
+    let Overlap { before, urgent, later, account, accounts } = overlap(scenario, report, index);
+    let sum = |visits: Vec<usize>| visits.into_iter().map(seconds).sum::<f64>();
+    let cap = accounts as f64 * (OVERTAKEN * own + sum(account));
+    let work = own + sum(before) + sum(urgent) + sum(later).min(cap);
+    FACTOR * work + STEPS * step(scenario) * scenario.machine.time.stall_factor() + report.stalled
+}
+
+/// The requests that a request shares the machine with, by index.
+struct Overlap {
+    /// Open when it arrived.
+    before: Vec<usize>,
+    /// More urgent, and arrived later.
+    urgent: Vec<usize>,
+    /// Of its class, and arrived later.
+    later: Vec<usize>,
+    /// Earlier ones of its account.
+    account: Vec<usize>,
+    /// Accounts that had requests open while it was.
+    accounts: usize,
+}
+
+fn overlap(scenario: &Scenario, report: &Report, index: usize) -> Overlap {
+    let visits = &scenario.visits;
+    let came = |visit: usize| report.answers[visit].arrived.map(|at| (at, visit));
+    let left = |visit: usize| report.answers[visit].finished.unwrap_or(Duration::MAX);
+    let (arrival, own) = (came(index).expect("it arrived"), &visits[index]);
+    let others = || (0..visits.len()).filter(|other| *other != index && came(*other).is_some());
+    let open = |other: &usize| left(*other) > arrival.0 && came(*other) < Some((left(index), 0));
+    let later = |other: &usize| open(other) && came(*other) > Some(arrival);
+    let mut accounts: Vec<u32> = others().filter(open).map(|other| visits[other].account).collect();
+    accounts.push(own.account);
+    accounts.sort_unstable();
+    accounts.dedup();
+    Overlap {
+        before: others().filter(|other| open(other) && !later(other)).collect(),
+        urgent: others().filter(|other| later(other) && visits[*other].class < own.class).collect(),
+        later: others().filter(|other| later(other) && visits[*other].class == own.class).collect(),
+        account: others()
+            .filter(|other| visits[*other].account == own.account && came(*other) < Some(arrival))
+            .collect(),
+        accounts: accounts.len(),
+    }
+}
