@@ -82,7 +82,7 @@ fn no_interactive_request_is_delayed_by_a_bulk_prompt() {
 #[test]
 fn bulk_requests_in_every_row_delay_an_interactive_request_by_one_step() {
     let test = "bulk_requests_in_every_row_delay_an_interactive_request_by_one_step";
-    hold(test, 4, workloads::bulk_in_every_row, rules::bulk_delays_no_one);
+    hold(test, 4, workloads::bulk_in_every_row, rules::bulk_delays_by_one_step);
 }
 
 #[test]
@@ -124,17 +124,19 @@ fn gaps_between_tokens_stay_within_the_target_once_costs_are_learnt() {
 #[test]
 fn recomputed_tokens_are_not_charged_to_the_client() {
     let test = "recomputed_tokens_are_not_charged_to_the_client";
-    hold(test, 4, workloads::backlogs_under_preemption, rules::accounts_receive_the_same);
+    hold(test, 4, workloads::backlogs_under_preemption, |scenario| {
+        rules::accounts_receive_the_same(scenario, 1.25)
+    });
 }
 
 #[test]
 fn an_account_gains_nothing_from_a_new_session_per_request() {
     let test = "an_account_gains_nothing_from_a_new_session_per_request";
-    hold(test, 3, workloads::sessions, rules::accounts_receive_the_same);
+    hold(test, 3, workloads::sessions, |scenario| rules::accounts_receive_the_same(scenario, 1.5));
 }
 
 #[test]
 fn an_account_that_leaves_for_a_moment_keeps_its_debt() {
     let test = "an_account_that_leaves_for_a_moment_keeps_its_debt";
-    hold(test, 3, workloads::one_after_another, rules::accounts_receive_the_same);
+    hold(test, 3, workloads::one_after_another, |scenario| rules::accounts_receive_the_same(scenario, 1.5));
 }

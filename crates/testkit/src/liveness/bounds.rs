@@ -37,22 +37,37 @@ pub fn prefill(machine: &Machine, visit: &Visit) -> f64 {
 fn decode(machine: &Machine, visit: &Visit) -> f64 {
     let width = visit.n.min(machine.step_rows).min(machine.step_tokens);
     let parts = visit.n.div_ceil(width) as f64;
-    let longest = visit.prompt + visit.answer;
-    let step = (0..width).fold(Work::default(), |step, _| step.and(Work::chunk(longest, 1, 1)));
-    visit.answer.saturating_sub(1) as f64 * parts * machine.time.slowest().predict(step)
+    visit.answer.saturating_sub(1) as f64 * parts * streams(machine, width, visit.prompt + visit.answer)
 }
 
-/// Seconds of a step that nobody has reason to complain about: twice the inter-token target, or what a prompt needs for
-/// nearly the throughput of full steps, if that is more.
+/// Seconds of a step that computes one token for each of `width` streams of `len` tokens.
+fn streams(machine: &Machine, width: usize, len: usize) -> f64 {
+    let work = (0..width).fold(Work::default(), |work, _| work.and(Work::chunk(len, 1, 1)));
+    machine.time.slowest().predict(work)
+}
+
+/// Seconds of a step that nobody has reason to complain about, the longest of:
+/// - twice the inter-token target;
+/// - what a prompt needs for nearly the throughput of full steps;
+/// - what a step takes in which all answers of the scenario get a token, if there are rows for all.
 pub fn step(scenario: &Scenario) -> f64 {
-    let Machine { step_tokens, target, time, .. } = &scenario.machine;
-    let cost = time.slowest();
+    let machine = &scenario.machine;
+    let Machine { step_tokens, step_rows, target, .. } = *machine;
+    let rows = scenario.visits.iter().map(|visit| visit.n).sum::<usize>().min(step_rows).min(step_tokens);
+    let mean = scenario.visits.iter().map(|visit| visit.n * (visit.prompt + visit.answer)).sum::<usize>()
+        / scenario.visits.iter().map(|visit| visit.n).sum::<usize>().max(1);
+    efficient(scenario).max(2.0 * target.as_secs_f64()).max(streams(machine, rows, mean))
+}
+
+/// Seconds of the shortest step that computes the end of the longest prompt with nearly the throughput of full steps.
+fn efficient(scenario: &Scenario) -> f64 {
+    let cost = scenario.machine.time.slowest();
     let [fixed, token, ..] = cost.coefficients();
-    let spare = (fixed / *step_tokens as f64 + token) / THROUGHPUT - token;
-    let tokens = ((fixed / spare).ceil() as usize).clamp(1, *step_tokens);
+    let full = scenario.machine.step_tokens;
+    let spare = (fixed / full as f64 + token) / THROUGHPUT - token;
+    let tokens = ((fixed / spare).ceil() as usize).clamp(1, full);
     let longest = scenario.visits.iter().map(|visit| visit.prompt).max().unwrap_or(0);
-    let efficient = cost.predict(Work::chunk(longest.saturating_sub(tokens), tokens, 1));
-    efficient.max(2.0 * target.as_secs_f64())
+    cost.predict(Work::chunk(longest.saturating_sub(tokens), tokens, 1))
 }
 
 /// Seconds from its arrival within which a request must finish; see the module's documentation. It must have arrived.

@@ -136,8 +136,9 @@ impl<'a> Run<'a> {
             let stream = self.handle.submit(visit.request(index));
             let stream = stream.map_err(|reason| format!("request {index} was turned down: {reason}"))?;
             self.readers.add(stream, Reading { index, open: visit.n });
-            self.report.answers[index].arrived = Some(at);
-            self.report.answers[index].steps_before = self.report.steps.len();
+            let answer = &mut self.report.answers[index];
+            (answer.arrived, answer.submitted) = (Some(at), Some(now));
+            answer.steps_before = self.report.steps.len();
         }
         Ok(())
     }

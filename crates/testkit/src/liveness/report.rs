@@ -10,6 +10,8 @@ const GENERATED: f64 = 2.0;
 pub struct Answer {
     /// When it came.
     pub arrived: Option<Duration>,
+    /// When the engine got it: at the end of the step during which it came.
+    pub submitted: Option<Duration>,
     /// When its first token came.
     pub first: Option<Duration>,
     /// When the latest token of its first sequence came.

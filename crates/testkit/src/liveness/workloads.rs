@@ -228,14 +228,14 @@ fn backlog(
     }
 }
 
-/// Two accounts that always ask, at memory so short that answers are preempted: account 0 sends short prompts with long
-/// answers, account 1 longer prompts with short answers.
+/// Two accounts that always ask, at memory so short that the long answers of account 0 are preempted and a third of its
+/// tokens are computed again, while those of account 1 are not.
 pub fn backlogs_under_preemption(seed: u64) -> Scenario {
     let mut rng = Rng::new(seed);
-    let (short, long) = (rng.between(30, 60), rng.between(200, 400));
+    let (long, short) = (rng.between(200, 300), rng.between(100, 300));
     let mut visits = Vec::new();
-    backlog(&mut visits, [8, 30], 0.0, |_| Visit::new(0.0, short, 150).from(0));
-    backlog(&mut visits, [8, 60], 0.0, |_| Visit::new(0.0, long, 20).from(1));
+    backlog(&mut visits, [8, 40], 0.0, |_| Visit::new(0.0, long, 300).from(0));
+    backlog(&mut visits, [8, 100], 0.0, |_| Visit::new(0.0, short, 4).from(1));
     let machine = Machine { blocks: 60, ..Machine::fast() };
     Scenario { until: Some(Duration::from_secs(60)), ..Scenario::new(machine, visits) }
 }
