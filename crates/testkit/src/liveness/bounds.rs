@@ -74,11 +74,13 @@ fn efficient(scenario: &Scenario) -> f64 {
 pub fn finish(scenario: &Scenario, report: &Report, index: usize) -> f64 {
     let seconds = |visit: usize| alone(&scenario.machine, &scenario.visits[visit]);
     let own = seconds(index);
-    let Overlap { before, urgent, later, account, accounts } = overlap(scenario, report, index);
+    let Overlap { before, urgent, later, beside, account, accounts } = overlap(scenario, report, index);
     let sum = |visits: Vec<usize>| visits.into_iter().map(seconds).sum::<f64>();
     let cap = accounts as f64 * (OVERTAKEN * own + sum(account));
-    let work = own + sum(before) + sum(urgent) + sum(later).min(cap);
-    FACTOR * work + STEPS * step(scenario) * scenario.machine.time.stall_factor() + report.stalled
+    let step = step(scenario);
+    let beside = sum(beside).min(scenario.visits[index].answer as f64 * step);
+    let work = own + sum(before) + sum(urgent) + sum(later).min(cap) + beside;
+    FACTOR * work + STEPS * step * scenario.machine.time.stall_factor() + report.stalled
 }
 
 /// The requests that a request shares the machine with, by index.
@@ -89,6 +91,8 @@ struct Overlap {
     urgent: Vec<usize>,
     /// Of its class, and arrived later.
     later: Vec<usize>,
+    /// Less urgent, and arrived later.
+    beside: Vec<usize>,
     /// Earlier ones of its account.
     account: Vec<usize>,
     /// Accounts that had requests open while it was.
@@ -111,6 +115,7 @@ fn overlap(scenario: &Scenario, report: &Report, index: usize) -> Overlap {
         before: others().filter(|other| open(other) && !later(other)).collect(),
         urgent: others().filter(|other| later(other) && visits[*other].class < own.class).collect(),
         later: others().filter(|other| later(other) && visits[*other].class == own.class).collect(),
+        beside: others().filter(|other| later(other) && visits[*other].class > own.class).collect(),
         account: others()
             .filter(|other| visits[*other].account == own.account && came(*other) < Some(arrival))
             .collect(),

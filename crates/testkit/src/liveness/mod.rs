@@ -11,12 +11,15 @@
 //! urgent     sum of alone(q) over the more urgent requests that arrived later, before r finished
 //! later      sum of alone(q) over the requests of the same class that arrived later, before r finished, but at most
 //!            accounts * (4 * alone(r) + sum of alone(q) over the earlier requests of r's account)
+//! beside     sum of alone(q) over the less urgent requests that arrived later, before r finished, but at most one step
+//!            per token of r's answer
 //!
-//! finish(r) - arrival(r)  <=  2 * (alone(r) + before + urgent + later) + 8 steps + stalls
+//! finish(r) - arrival(r)  <=  2 * (alone(r) + before + urgent + later + beside) + 8 steps + stalls
 //! ```
 //! The cap on `later` is what makes it a bound: a stream of newcomers that never ends does not raise it. Its first term
 //! is the policy's promise (a prompt is overtaken by at most four times its own length), its second one is what fairness
-//! between accounts may ask back. The factor of 2 pays for steps that are shorter than full size while others stream,
+//! between accounts may ask back. Less urgent prompts may stretch the steps of a stream up to the inter-token target,
+//! which is what `beside` allows. The factor of 2 pays for steps that are shorter than full size while others stream,
 //! for recomputation after preemptions, and for the turns of less urgent classes. A step is [`bounds::step`]; stalls
 //! are the time by which single steps exceeded their cost.
 //!
