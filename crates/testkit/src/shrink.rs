@@ -1,7 +1,8 @@
 //! Makes a failing scenario smaller while it still fails.
 //!
 //! A scenario is a list of parts (requests, faults) that can be left out or made shorter. [`shrink`] first leaves out
-//! ranges of parts, half of them, then a quarter, down to single ones, and then halves the sizes of those that remain.
+//! ranges of parts, half of them, then a quarter, down to single ones, then takes the options from those that remain, and
+//! halves their sizes.
 //! Every [`Edit`] that keeps the scenario failing is kept. A seed and its edits, written as text, are the whole
 //! scenario, so that a failure can be replayed from one line.
 
@@ -20,6 +21,9 @@ pub trait Shrink: Sized + Clone + fmt::Display {
     /// The scenario without these parts.
     fn without(&self, parts: Range<usize>) -> Self;
 
+    /// The scenario with the options of one part left out; `None` if it has none.
+    fn simplified(&self, part: usize) -> Option<Self>;
+
     /// The scenario with one part made shorter; `None` if that part can't be.
     fn shortened(&self, part: usize) -> Option<Self>;
 }
@@ -29,6 +33,8 @@ pub trait Shrink: Sized + Clone + fmt::Display {
 pub enum Edit {
     /// Leaves out a range of parts.
     Drop(Range<usize>),
+    /// Takes the options from a part.
+    Simplify(usize),
     /// Makes a part shorter.
     Shorten(usize),
 }
@@ -38,16 +44,18 @@ impl Edit {
     pub fn apply<S: Shrink>(&self, scenario: &S) -> Option<S> {
         match self {
             Edit::Drop(parts) => (parts.end <= scenario.parts()).then(|| scenario.without(parts.clone())),
+            Edit::Simplify(part) => scenario.simplified(*part),
             Edit::Shorten(part) => scenario.shortened(*part),
         }
     }
 }
 
 impl fmt::Display for Edit {
-    /// `-3..9` leaves out parts 3 to 8, `/2` shortens part 2.
+    /// `-3..9` leaves out parts 3 to 8, `=2` takes the options from part 2, `/2` makes it shorter.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Edit::Drop(parts) => write!(f, "-{}..{}", parts.start, parts.end),
+            Edit::Simplify(part) => write!(f, "={part}"),
             Edit::Shorten(part) => write!(f, "/{part}"),
         }
     }
@@ -63,9 +71,13 @@ impl FromStr for Edit {
     fn from_str(text: &str) -> Result<Self, BadEdit> {
         let number = |text: &str| text.parse::<usize>().ok();
         let range = |text: &str| text.split_once("..").and_then(|(a, b)| Some(number(a)?..number(b)?));
-        let dropped = text.strip_prefix('-').and_then(range).map(Edit::Drop);
-        let shortened = || text.strip_prefix('/').and_then(number).map(Edit::Shorten);
-        dropped.or_else(shortened).ok_or_else(|| BadEdit(text.into()))
+        let edit = match text.split_at_checked(1) {
+            Some(("-", parts)) => range(parts).map(Edit::Drop),
+            Some(("=", part)) => number(part).map(Edit::Simplify),
+            Some(("/", part)) => number(part).map(Edit::Shorten),
+            _ => None,
+        };
+        edit.ok_or_else(|| BadEdit(text.into()))
     }
 }
 
@@ -88,7 +100,7 @@ pub fn shrink<S: Shrink>(
 ) -> Shrunk<S> {
     let mut search = Search { best: Shrunk { scenario, edits: Vec::new(), failure }, check, left: ATTEMPTS };
     search.drop_parts();
-    search.shorten_parts();
+    search.reduce_parts();
     search.best
 }
 
@@ -114,8 +126,9 @@ impl<S: Shrink, C: Fn(&S) -> Result<(), String>> Search<S, C> {
         }
     }
 
-    fn shorten_parts(&mut self) {
+    fn reduce_parts(&mut self) {
         for part in 0..self.best.scenario.parts() {
+            self.attempt(Edit::Simplify(part));
             while self.attempt(Edit::Shorten(part)) {}
         }
     }
@@ -136,8 +149,9 @@ impl<S: Shrink, C: Fn(&S) -> Result<(), String>> Search<S, C> {
 mod tests {
     use super::*;
 
+    /// Numbers, whose only option is to be negative.
     #[derive(Clone, Debug, PartialEq)]
-    struct Numbers(Vec<u32>);
+    struct Numbers(Vec<i32>);
 
     impl fmt::Display for Numbers {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -155,9 +169,16 @@ mod tests {
             Numbers((0..self.0.len()).filter(kept).map(|index| self.0[index]).collect())
         }
 
+        fn simplified(&self, part: usize) -> Option<Self> {
+            let mut simpler = self.clone();
+            let number = simpler.0.get_mut(part).filter(|number| **number < 0)?;
+            *number = -*number;
+            Some(simpler)
+        }
+
         fn shortened(&self, part: usize) -> Option<Self> {
             let mut smaller = self.clone();
-            let number = smaller.0.get_mut(part).filter(|number| **number > 1)?;
+            let number = smaller.0.get_mut(part).filter(|number| number.abs() > 1)?;
             *number /= 2;
             Some(smaller)
         }
@@ -165,13 +186,13 @@ mod tests {
 
     /// Fails if two numbers above 10 are there.
     fn check(numbers: &Numbers) -> Result<(), String> {
-        let large = numbers.0.iter().filter(|number| **number > 10).count();
+        let large = numbers.0.iter().filter(|number| number.abs() > 10).count();
         if large < 2 { Ok(()) } else { Err(format!("{large} large numbers")) }
     }
 
     #[test]
     fn what_is_not_needed_for_the_failure_goes_and_the_edits_lead_there_again() {
-        let all = Numbers((0..100).map(|i| if i % 30 == 7 { 90 } else { i % 10 }).collect());
+        let all = Numbers((0..100).map(|i| if i % 30 == 7 { -90 } else { i % 10 }).collect());
         let shrunk = shrink(all.clone(), "4 large numbers".into(), check);
         assert_eq!(shrunk.scenario, Numbers(vec![11, 11]));
         assert_eq!(shrunk.failure, "2 large numbers");
@@ -184,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_edit_is_an_error() {
-        for text in ["", "3", "-3", "-a..b", "/x"] {
+        for text in ["", "3", "-3", "-a..b", "/x", "=", "ü1"] {
             assert_eq!(text.parse::<Edit>(), Err(BadEdit(text.into())));
         }
     }

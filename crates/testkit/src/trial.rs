@@ -3,7 +3,7 @@
 //! ```text
 //! (nothing set)                     seeds 0, 1, 2, ...: the same in every run
 //! ROPEWAY_SEEDS=100000              so many seeds from a random base, which is printed
-//! ROPEWAY_REPLAY="17 -3..9 /2"      this seed alone, edited, with every step printed
+//! ROPEWAY_REPLAY="17 -3..9 =1 /2"   this seed alone, edited, with every step printed
 //! ```
 
 use std::cell::{Cell, RefCell};

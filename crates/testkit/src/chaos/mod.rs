@@ -1,7 +1,7 @@
 //! Deterministic simulation: the real engine on a mock executor, through a seeded scenario of arrivals, departures,
 //! shortages and faults, with every rule checked after every step.
 //!
-//! [`run`] panics with what was violated. What is checked:
+//! [`run`] panics with what was violated; [`crate::trial`] makes the scenario smaller then. What is checked:
 //!
 //! ```text
 //! after every step   the roster's audit: no block is lost, shared wrongly or held by someone who waits
@@ -23,7 +23,7 @@ use ropeway_engine::{Clock, Engine, Handle, Rejected, StepRecord, Stepped};
 
 use crate::readers::{Reader, Readers};
 use crate::rng::mix;
-use crate::{MockExecutor, SimClock};
+use crate::{MockExecutor, SimClock, trial};
 use judge::Watched;
 pub use scenario::{Intent, Leave, Scenario};
 
@@ -106,9 +106,9 @@ impl Outcome {
     }
 }
 
-/// Runs the scenario of `seed`; `on_step` sees every step. Panics if a rule is violated.
-pub fn run(seed: u64, on_step: impl FnMut(&StepRecord)) -> Outcome {
-    Run::new(Scenario::seeded(seed)).finish(on_step)
+/// Runs the scenario; prints every step if it is being replayed. Panics if a rule is violated.
+pub fn run(scenario: &Scenario) -> Outcome {
+    Run::new(scenario.clone()).finish()
 }
 
 struct Run {
@@ -137,7 +137,7 @@ impl Run {
         Self { scenario, engine, handle, clock, readers, outcome, came: 0, seen: 0, leaving: 0 }
     }
 
-    fn finish(mut self, mut on_step: impl FnMut(&StepRecord)) -> Outcome {
+    fn finish(mut self) -> Outcome {
         for _ in 0..MOST_TURNS {
             self.submit_due();
             self.dismiss_impatient();
@@ -146,7 +146,7 @@ impl Run {
             self.engine.roster().audit();
             self.check_presence();
             match stepped {
-                Stepped::Ran => self.check_step(&mut on_step),
+                Stepped::Ran => self.check_step(),
                 Stepped::Idle => {
                     assert!(self.readers.is_empty(), "the engine rests although someone waits");
                     let Some(next) = self.scenario.intents.get(self.came) else { return self.conclude() };
@@ -210,7 +210,7 @@ impl Run {
         assert!(right, "{present} sequences are here, but {open} are being read and {} leave", self.leaving);
     }
 
-    fn check_step(&mut self, on_step: &mut impl FnMut(&StepRecord)) {
+    fn check_step(&mut self) {
         let (plan, limits) = (self.engine.plan(), &self.scenario.limits);
         assert!(plan.work.tokens <= limits.step_tokens, "too many tokens: {plan:?}");
         assert!(plan.work.rows <= limits.step_rows, "too many rows: {plan:?}");
@@ -219,7 +219,9 @@ impl Run {
         for record in self.handle.board().records_after(self.seen) {
             self.seen = record.step;
             self.outcome.note_step(&record);
-            on_step(&record);
+            if trial::is_replay() {
+                println!("{record}");
+            }
         }
     }
 

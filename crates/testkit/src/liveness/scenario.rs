@@ -240,6 +240,14 @@ impl Shrink for Scenario {
         self.only(|index, _| !parts.contains(&index))
     }
 
+    fn simplified(&self, part: usize) -> Option<Self> {
+        let mut simpler = self.clone();
+        let visit = simpler.visits.get_mut(part)?;
+        let before = *visit;
+        *visit = Visit { n: 1, shared: 0, session: 0, scored: false, ..before };
+        (*visit != before).then_some(simpler)
+    }
+
     fn shortened(&self, part: usize) -> Option<Self> {
         let mut smaller = self.clone();
         let visit = smaller.visits.get_mut(part)?;
