@@ -130,3 +130,40 @@ pub fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> 
     QUIET.set(false);
     result.unwrap_or_else(|_| Err(LATEST.take()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::liveness::{Machine, Scenario, Visit};
+
+    /// As many requests as the seed says, the last of which has a long answer.
+    fn scenario(seed: u64) -> Scenario {
+        let visit = |index: u64| Visit::new(0.0, 10, if index + 1 == seed { 64 } else { 1 });
+        Scenario::new(Machine::fast(), (0..seed).map(visit).collect())
+    }
+
+    fn no_answer_is_long(scenario: &Scenario) -> Result<usize, String> {
+        let long = scenario.visits.iter().position(|visit| visit.answer > 20);
+        long.map_or(Ok(scenario.visits.len()), |index| panic!("request {index} has a long answer"))
+    }
+
+    #[test]
+    fn a_panic_becomes_the_smallest_scenario_and_a_line_that_gives_it_again() {
+        let trial = Trial { file: "liveness", test: "some_rule", seeds: 9 };
+        let failures: Vec<(u64, String)> = vec![(8, "request 7 has a long answer".into())];
+        let check = |smaller: &Scenario| caught(|| no_answer_is_long(smaller)).map(drop);
+        let shrunk = shrink(scenario(8), failures[0].1.clone(), check);
+        let text = trial.explain(&failures, &shrunk);
+        assert!(text.contains("request 0 has a long answer"), "{text}");
+        let line = text.split('"').nth(1).expect("a line in quotes");
+        let replayed = replayed(line, scenario);
+        assert_eq!(replayed.visits, shrunk.scenario.visits);
+        assert_eq!((replayed.visits.len(), replayed.visits[0].answer), (1, 32));
+    }
+
+    #[test]
+    fn what_does_not_panic_is_returned() {
+        assert_eq!(caught(|| no_answer_is_long(&scenario(0))), Ok(0));
+        assert_eq!(caught(|| Err::<(), _>("no".into())), Err("no".into()));
+    }
+}

@@ -255,14 +255,15 @@ pub fn sessions(seed: u64) -> Scenario {
 
 /// Accounts that send one request after another and have nothing open for a moment between two: account 0 short prompts
 /// with many answers, which receive their tokens whatever the account owes, the others longer prompts with short answers.
+/// There are enough of them that some prompt always waits.
 pub fn one_after_another(seed: u64) -> Scenario {
     let mut rng = Rng::new(seed);
-    let prompt = rng.between(300, 1000);
     let many = Visit { n: 60, ..Visit::new(0.0, 50, 20).from(0) };
     let mut visits = Vec::new();
-    for account in 0..4 {
-        let visit = if account == 0 { many } else { Visit::new(0.0, prompt, 4).from(account) };
-        backlog(&mut visits, [1, 400], 0.001, |_| visit);
+    backlog(&mut visits, [1, 200], 0.001, |_| many);
+    for account in 1..7 {
+        let prompt = rng.between(300, 1000);
+        backlog(&mut visits, [1, 200], 0.001, |_| Visit::new(0.0, prompt, 4).from(account));
     }
     let machine = Machine { step_rows: 128, ..Machine::fast() };
     Scenario { until: Some(Duration::from_secs(150)), ..Scenario::new(machine, visits) }
