@@ -19,6 +19,9 @@
 //! The fit keeps the sums `A = x x'` and `b = x` of the steps' features (divided by what they took, so that the model
 //! should give 1), and after each step improves the coefficients one by one, each to its best value not below zero.
 //! Every improvement lowers the same convex error, so that nothing can run away.
+//!
+//! That takes some dozens of steps. Meanwhile all coefficients are multiplied by the *drift*: how much longer the last steps
+//! took than the fit says.
 
 use std::time::Duration;
 
@@ -39,8 +42,15 @@ const BEGINNING: u32 = 10;
 /// How strongly a coefficient stays where it is, as a share of one step's say: what no step has shown for long is kept.
 const INERTIA: f64 = 0.01;
 
-/// Rounds of improvement per step. The next step goes on from there, so that few are enough.
-const ROUNDS: usize = 8;
+/// Rounds of improvement per step: features that go together, as tokens and steps of the same size do, are told apart
+/// slowly. The next step goes on from there.
+const ROUNDS: usize = 40;
+
+/// Share of the latest step in the drift: the last ten steps or so.
+const DRIFT: f64 = 0.125;
+
+/// Most that a single step moves the drift by, as a ratio of measured to predicted time.
+const MOST_DRIFT: f64 = 2.0;
 
 /// Per feature, what makes it about 1 in a usual step; keeps the arithmetic well conditioned.
 const SCALE: [f64; FEATURES] = [1.0, 64.0, 16.0, 65_536.0, 4096.0];
@@ -105,6 +115,8 @@ pub struct CostModel {
     products: [[f64; FEATURES]; FEATURES],
     /// `x` of all steps, the older the less.
     sums: [f64; FEATURES],
+    /// Logarithm of how much longer the latest steps took than the fit says.
+    drift: f64,
     observed: u32,
 }
 
@@ -127,7 +139,14 @@ impl CostModel {
         // What costs nothing as far as is known may turn out to cost something.
         let small: [f64; FEATURES] = CostGuess::SMALL_CPU.coefficients();
         let guess = std::array::from_fn(|i| seconds[i].max(LEAST * small[i] * SCALE[i]));
-        Self { seconds, guess, products: [[0.0; FEATURES]; FEATURES], sums: [0.0; FEATURES], observed: 0 }
+        Self {
+            seconds,
+            guess,
+            products: [[0.0; FEATURES]; FEATURES],
+            sums: [0.0; FEATURES],
+            drift: 0.0,
+            observed: 0,
+        }
     }
 
     /// Its coefficients: seconds per step, per token, per row, per pair and per read position.
@@ -177,7 +196,9 @@ impl CostModel {
 
     /// Learns from a measured step.
     pub fn observe(&mut self, work: Work, measured: Duration) {
-        let most = if self.observed < BEGINNING { f64::MAX } else { SURPRISE * self.predict(work) };
+        let fitted = self.predict(work) / self.drift.exp();
+        let ratio = measured.as_secs_f64().max(1e-6) / fitted;
+        let most = if self.observed < BEGINNING { f64::MAX } else { SURPRISE * fitted };
         let measured = measured.as_secs_f64().min(most).max(1e-6);
         let x = work.features().map(|feature| feature / measured);
         for i in 0..FEATURES {
@@ -188,6 +209,8 @@ impl CostModel {
         }
         self.observed = self.observed.saturating_add(1);
         self.improve();
+        let news = ratio.clamp(1.0 / MOST_DRIFT, MOST_DRIFT).ln();
+        self.drift = if self.observed < BEGINNING { 0.0 } else { self.drift + DRIFT * (news - self.drift) };
     }
 
     fn improve(&mut self) {
@@ -203,7 +226,7 @@ impl CostModel {
     }
 
     fn coefficient(&self, i: usize) -> f64 {
-        self.seconds[i] / SCALE[i]
+        self.seconds[i] / SCALE[i] * self.drift.exp()
     }
 }
 

@@ -3,19 +3,26 @@
 //!
 //! # Layout
 //! - [`clock`]: simulated time. [`rng`]: seeded numbers.
-//! - [`mock`]: the executor.
+//! - [`mock`]: the executor; [`step_time`]: how long its steps take.
 //! - [`readers`]: reads many streams at once.
 //! - [`chaos`]: seeded scenarios with faults, in which every rule of the engine is checked.
+//! - [`liveness`]: seeded scenarios of shortage and slowness, in which everyone must get on within a stated time.
+//! - [`trial`]: runs a rule over seeds; [`shrink`]: makes a failing scenario smaller.
 //! - [`simulate`]: workloads on a machine that is only a cost model.
 
 #![forbid(unsafe_code)]
 
 pub mod chaos;
 pub mod clock;
+pub mod drafter;
+pub mod liveness;
 pub mod mock;
 pub mod readers;
 pub mod rng;
+pub mod shrink;
 pub mod simulate;
+pub mod step_time;
+pub mod trial;
 
 pub use clock::SimClock;
 pub use mock::{Fault, MockExecutor};

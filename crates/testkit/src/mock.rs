@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ropeway_engine::Clock;
-use ropeway_engine::cost::{CostModel, Work};
+use ropeway_engine::cost::Work;
 use ropeway_executor::{
     Ask, Batch, BlockId, Executor, ExecutorError, GuideId, Guides, Limits, Row, RowError, RowResult, Sampled,
     StepOutput, guides,
@@ -17,6 +17,7 @@ use ropeway_executor::{
 
 use crate::SimClock;
 use crate::rng::mix;
+use crate::step_time::StepTime;
 
 /// Something that goes wrong, by what the batch contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub struct MockExecutor {
     limits: Limits,
     /// Digest per position, `block_tokens` per block.
     digests: Vec<u64>,
-    time: Option<(SimClock, CostModel)>,
+    time: Option<(SimClock, StepTime)>,
     faults: Vec<Fault>,
     /// Calls so far.
     calls: u64,
@@ -88,9 +89,9 @@ impl MockExecutor {
         Self::new(Limits::EXAMPLE)
     }
 
-    /// Every step takes what `cost` says, on `clock`.
-    pub fn with_time(mut self, clock: SimClock, cost: CostModel) -> Self {
-        self.time = Some((clock, cost));
+    /// Every step takes what `time` says, on `clock`; a plain cost model is a time without disturbances.
+    pub fn with_time(mut self, clock: SimClock, time: impl Into<StepTime>) -> Self {
+        self.time = Some((clock, time.into()));
         self
     }
 
@@ -187,14 +188,15 @@ impl MockExecutor {
     }
 
     /// When a step that is launched now is done.
-    fn done(&self, batch: &Batch) -> Duration {
-        let Some((clock, cost)) = &self.time else { return Duration::ZERO };
+    fn done(&mut self, batch: &Batch) -> Duration {
+        let Some((clock, time)) = &mut self.time else { return Duration::ZERO };
         let mut work = Work { rows: batch.rows.len(), ..Work::default() };
         for chunk in &batch.chunks {
             work = work.and(Work::chunk(chunk.start, chunk.tokens.len(), 0));
         }
         let free = self.flights.back().map_or(Duration::ZERO, |flight| flight.done);
-        clock.now().max(free) + Duration::from_secs_f64(cost.predict(work))
+        let begins = clock.now().max(free);
+        begins + time.next(begins, work)
     }
 
     fn sample(&self, batch: &Batch, guides: &dyn Guides, row: &Row) -> RowResult {

@@ -220,7 +220,13 @@ impl Scheduler {
         let judging = Judging { cost: &self.cost, now, step_tokens: limits.step_tokens };
         // Streams that are less urgent than the prompt do not hold it back.
         let streams = if plan.is_empty() || plan.class > sequence.class() { 0.0 } else { streams };
-        let allowed = self.pace.allowed(judging, sequence, streams);
+        let outranked = plan.prompts.is_some_and(|prompts| prompts < sequence.class());
+        let allowed = if outranked {
+            // Someone more urgent waits for the end of this step.
+            self.pace.gentle(self.cost.predict(plan.work))
+        } else {
+            self.pace.allowed(judging, sequence, streams)
+        };
         let insists = self.pace.insists_on_memory(judging, sequence) && !memory::is_protected(sequence);
         // First know that there is time, then look for blocks.
         let Some(tokens) = self.chunk(plan, sequence, allowed, &limits) else { return Placing::NoBudget };
@@ -250,8 +256,7 @@ impl Scheduler {
         let open = limits.tile - plan.work.tokens % limits.tile;
         let least = if plan.prefill_tokens == 0 { open } else { 0 };
         let tokens = timely.max(least).min(most);
-        let beyond = (plan.work.tokens + tokens) % limits.tile;
-        let tokens = if tokens < most && beyond < tokens { tokens - beyond } else { tokens };
+        let tokens = to_tile(tokens, plan.work.tokens, limits.tile).min(most);
         let worthwhile = tokens >= open.min(most);
         (tokens > 0 && worthwhile).then_some(tokens)
     }
@@ -283,6 +288,18 @@ impl Scheduler {
         note_cached(roster.get_mut(slot), gained, plan);
         push_prompt(roster, plan, slot, tokens);
         plan.allowed = self.cost.predict(plan.work);
+    }
+}
+
+/// The number of tokens closest to `tokens` that ends a tile which `before` others began, unless that changes much.
+fn to_tile(tokens: usize, before: usize, tile: usize) -> usize {
+    let beyond = (before + tokens) % tile;
+    let (less, more) = (beyond, (tile - beyond) % tile);
+    let change = less.min(more);
+    match change * 4 > tokens {
+        true => tokens,
+        false if less <= more => tokens - less,
+        false => tokens + more,
     }
 }
 

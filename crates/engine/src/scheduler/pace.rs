@@ -91,7 +91,12 @@ impl Pace {
         let insisting = self.beside(streams);
         let (whole, lost) = judging.whole_and_lost(sequence);
         let patient = whole > self.target && lost < PATIENCE * whole;
-        if patient { (GENTLE * streams).min(insisting) } else { insisting }
+        if patient { self.gentle(streams).min(insisting) } else { insisting }
+    }
+
+    /// Seconds that a step may take that others wait for, who take `others` seconds of it themselves.
+    pub(super) fn gentle(self, others: f64) -> f64 {
+        GENTLE * others
     }
 
     /// Seconds that a step may take in which work that takes `unavoidable` seconds has to be done.

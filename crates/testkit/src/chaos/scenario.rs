@@ -1,5 +1,7 @@
 //! A seeded day in the life of an engine: what machine it runs on, who comes when, who leaves early, what breaks.
 
+use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use ropeway_engine::cost::CostModel;
@@ -8,6 +10,7 @@ use ropeway_executor::{Limits, SamplingParams, Seed};
 
 use crate::mock::Fault;
 use crate::rng::Rng;
+use crate::shrink::Shrink;
 
 /// Large enough that an answer hardly ever holds a poisoned token by chance.
 const VOCAB: usize = 50_000;
@@ -52,6 +55,8 @@ pub struct Scenario {
     pub truth: CostModel,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// How often drafted tokens are wrong, if there is a drafter.
+    pub drafts: Option<f64>,
     /// Requests, in the order of their submission.
     pub intents: Vec<Intent>,
 }
@@ -72,12 +77,99 @@ impl Scenario {
         let trouble = rng.pick(&[Trouble::None, Trouble::Poison, Trouble::Hiccup, Trouble::Outage]);
         let faults = faults(&mut rng, trouble);
         let intents = visitors(&mut rng, &limits, trouble);
-        Self { limits, settings, truth, faults, intents }
+        let drafts = rng.pick(&[None, None, Some(0.1), Some(0.7)]);
+        Self { limits, settings, truth, faults, drafts, intents }
     }
 
     /// Whether a text with these tokens in it is meant to fail.
     pub fn is_poison(&self, token: u32) -> bool {
         POISON.contains(&token)
+    }
+}
+
+impl Shrink for Scenario {
+    /// The requests, and after them the faults.
+    fn parts(&self) -> usize {
+        self.intents.len() + self.faults.len()
+    }
+
+    fn without(&self, parts: Range<usize>) -> Self {
+        let kept = |index: usize| !parts.contains(&index);
+        let intents = self.intents.iter().enumerate().filter(|(index, _)| kept(*index));
+        let faults = self.faults.iter().enumerate().filter(|(index, _)| kept(self.intents.len() + index));
+        Self {
+            intents: intents.map(|(_, intent)| intent.clone()).collect(),
+            faults: faults.map(|(_, fault)| *fault).collect(),
+            ..self.clone()
+        }
+    }
+
+    fn simplified(&self, part: usize) -> Option<Self> {
+        let mut simpler = self.clone();
+        let Intent { request, leave, .. } = simpler.intents.get_mut(part)?;
+        let plain = Request {
+            params: request.params.clone(),
+            client: request.client,
+            class: request.class,
+            ..Request::greedy(request.prompt.clone(), request.max_tokens.unwrap_or(1))
+        };
+        let differs = leave.is_some() || options(request) != options(&plain);
+        (*request, *leave) = (plain, None);
+        differs.then_some(simpler)
+    }
+
+    fn shortened(&self, part: usize) -> Option<Self> {
+        let mut smaller = self.clone();
+        let Intent { request, .. } = smaller.intents.get_mut(part)?;
+        let most = request.max_tokens.map(|most| most.div_ceil(2));
+        let shorter = request.prompt.len() > 1 || most < request.max_tokens || request.n > 1;
+        request.prompt.truncate(request.prompt.len().div_ceil(2));
+        (request.max_tokens, request.n) = (most, request.n.div_ceil(2));
+        shorter.then_some(smaller)
+    }
+}
+
+/// What a request asks for beside its prompt and length, in words.
+fn options(request: &Request) -> String {
+    let Request { ends, score_prompt, n, salt, deadline, queue_timeout, .. } = request;
+    let options = [
+        (*n > 1).then(|| format!("n {n}")),
+        (!ends.is_empty()).then(|| format!("{} end tokens", ends.len())),
+        score_prompt.map(|_| "scored".into()),
+        (!salt.is_empty()).then(|| format!("salt {salt:?}")),
+        deadline.map(|time| format!("deadline {time:?}")),
+        queue_timeout.map(|time| format!("queue timeout {time:?}")),
+    ];
+    options.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limits, settings, truth, faults, drafts, intents } = self;
+        writeln!(f, "{limits:?}")?;
+        writeln!(f, "{} policy, {:?}, queue {}", settings.policy.name(), settings.pace, settings.queue)?;
+        writeln!(f, "costs per step, token, row, pair and read: {:?}", truth.coefficients())?;
+        writeln!(f, "share of drafts that are wrong: {drafts:?}")?;
+        for (index, intent) in intents.iter().enumerate() {
+            writeln!(f, "{index:>4}  {intent}")?;
+        }
+        for (index, fault) in faults.iter().enumerate() {
+            writeln!(f, "{:>4}  {fault:?}", intents.len() + index)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Intent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, request, leave } = self;
+        let Request { prompt, max_tokens, class, client, .. } = request;
+        write!(f, "at {:.3} s  {} {}/{}", at.as_secs_f64(), class.name(), client.account, client.session)?;
+        write!(f, ": prompt {}, at most {max_tokens:?}, {}", prompt.len(), options(request))?;
+        if let Some(poison) = prompt.iter().find(|token| POISON.contains(token)) {
+            write!(f, ", token {poison} in its prompt")?;
+        }
+        leave.map_or(Ok(()), |leave| write!(f, ", leaves {leave:?}"))
     }
 }
 
