@@ -39,8 +39,12 @@ const SURPRISE: f64 = 3.0;
 /// Steps in the beginning that are believed whatever they say.
 const BEGINNING: u32 = 10;
 
-/// How strongly a coefficient stays where it is, as a share of one step's say: what no step has shown for long is kept.
+/// How strongly a coefficient stays where it is, as a share of the say of a step that it explains alone: what no step has
+/// shown for long is kept.
 const INERTIA: f64 = 0.01;
+
+/// Share of the latest step in the machine's slowness.
+const SLOWNESS: f64 = 0.2;
 
 /// Rounds of improvement per step: features that go together, as tokens and steps of the same size do, are told apart
 /// slowly. The next step goes on from there.
@@ -117,6 +121,8 @@ pub struct CostModel {
     sums: [f64; FEATURES],
     /// Logarithm of how much longer the latest steps took than the fit says.
     drift: f64,
+    /// Logarithm of how much longer steps take than the first guess says.
+    slowness: f64,
     observed: u32,
 }
 
@@ -145,6 +151,7 @@ impl CostModel {
             products: [[0.0; FEATURES]; FEATURES],
             sums: [0.0; FEATURES],
             drift: 0.0,
+            slowness: 0.0,
             observed: 0,
         }
     }
@@ -207,17 +214,25 @@ impl CostModel {
                 self.products[i][j] = MEMORY * self.products[i][j] + x[i] * x[j];
             }
         }
+        self.observe_slowness(work, measured);
         self.observed = self.observed.saturating_add(1);
         self.improve();
         let news = ratio.clamp(1.0 / MOST_DRIFT, MOST_DRIFT).ln();
         self.drift = if self.observed < BEGINNING { 0.0 } else { self.drift + DRIFT * (news - self.drift) };
     }
 
+    fn observe_slowness(&mut self, work: Work, measured: f64) {
+        let news = (measured / dot(&work.features(), &self.guess)).ln();
+        let share = if self.observed == 0 { 1.0 } else { SLOWNESS };
+        self.slowness += share * (news - self.slowness);
+    }
+
     fn improve(&mut self) {
         let before = self.seconds;
+        let typical = self.guess.map(|guess| guess * self.slowness.exp());
         for _ in 0..ROUNDS {
             for i in 0..FEATURES {
-                let stay = INERTIA / (self.guess[i] * self.guess[i]);
+                let stay = INERTIA / (typical[i] * typical[i]);
                 let others = dot(&self.products[i], &self.seconds) - self.products[i][i] * self.seconds[i];
                 let best = (self.sums[i] - others + stay * before[i]) / (self.products[i][i] + stay);
                 self.seconds[i] = best.max(LEAST * self.guess[i]);

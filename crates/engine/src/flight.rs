@@ -69,7 +69,7 @@ impl Flight {
                 (true, true) => Gives::Token(row),
                 (true, false) => Gives::Unclear,
             };
-            sequence.take_off(self.step, chunk.tokens, gives);
+            sequence.take_off(self.step, chunk.certain(), gives);
             row += chunk.rows;
         }
     }
@@ -122,7 +122,7 @@ impl Flight {
 
 /// Adds a chunk's tokens: known ones, one that the step in flight chooses, drafted ones.
 fn push_tokens(batch: &mut Batch, sequence: &Sequence, chunk: Planned) {
-    let end = chunk.start + chunk.tokens - chunk.drafted;
+    let end = chunk.start + chunk.certain();
     let [prompt, answer] = sequence.tokens.range(chunk.start..end.min(sequence.tokens.len()));
     batch.push_chunk(prompt, chunk.start, sequence.table.blocks());
     batch.extend_last(answer);

@@ -118,10 +118,10 @@ rule!(
     rules::prompts_keep_their_speed
 );
 rule!(
-    a_prompt_beside_streams_keeps_a_third_of_the_time_at_any_step_cost,
+    a_prompt_beside_streams_keeps_a_quarter_of_the_time_at_any_step_cost,
     24,
     workloads::prompt_beside_streams,
-    rules::a_prompt_keeps_a_third
+    rules::a_prompt_keeps_a_quarter
 );
 rule!(
     gaps_between_tokens_stay_within_the_target_once_costs_are_learnt,

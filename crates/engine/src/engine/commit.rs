@@ -36,7 +36,7 @@ impl Engine {
             return;
         }
         let sequence = self.roster.get_mut(chunk.slot);
-        sequence.land(step, chunk.tokens, chunk.epoch);
+        sequence.land(step, chunk.certain(), chunk.epoch);
         let holds = sequence.epoch == chunk.epoch;
         let scored = sequence.scored_from(chunk.start, chunk.tokens).len().min(results.len());
         let (scores, chosen) = results.split_at_mut(scored);
@@ -47,7 +47,7 @@ impl Engine {
         }
         self.report_scores(chunk, scores);
         if holds {
-            self.advance(chunk, chunk.tokens - chunk.drafted);
+            self.advance(chunk, chunk.certain());
         }
         if chosen.is_empty() {
             return self.conclude_if_over(chunk, now);

@@ -49,7 +49,7 @@ impl Engine {
     fn ground(&mut self, step: u64, plan: &Plan) {
         for chunk in &plan.chunks {
             if self.roster.find(chunk.slot).is_some() {
-                self.roster.get_mut(chunk.slot).land(step, chunk.tokens, chunk.epoch);
+                self.roster.get_mut(chunk.slot).land(step, chunk.certain(), chunk.epoch);
             }
         }
     }
@@ -64,7 +64,7 @@ impl Engine {
             let Some(sequence) = self.roster.find(chunk.slot) else { continue };
             if sequence.epoch != chunk.epoch {
                 // It lost the blocks, and with them this chunk's results.
-                self.roster.get_mut(chunk.slot).land(step, chunk.tokens, chunk.epoch);
+                self.roster.get_mut(chunk.slot).land(step, chunk.certain(), chunk.epoch);
                 continue;
             }
             flight.fill_one(&self.roster, *chunk);

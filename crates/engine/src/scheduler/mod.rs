@@ -36,6 +36,9 @@ use policy::{Candidate, Place, Policy, PolicyKind, Surroundings, Turns};
 /// Prompts in a step that find no blocks before no more newcomers are looked at: the rest will hardly find any either.
 const REFUSALS: usize = 16;
 
+/// A prompt that nobody streams beside is finished in this step if what is left is so many times smaller than the step.
+const REST: usize = 8;
+
 /// Plans steps.
 pub struct Scheduler {
     policy: Box<dyn Policy>,
@@ -132,9 +135,15 @@ impl Scheduler {
     }
 
     fn survey(&mut self, roster: &Roster, now: Duration) {
-        let (pace, cost, step_tokens) = (self.pace, &self.cost, roster.limits().step_tokens);
-        let judging = Judging { cost, now, step_tokens };
-        self.promises.survey(roster, |sequence| pace.insists_on_memory(judging, sequence));
+        let (pace, mut promises) = (self.pace, std::mem::take(&mut self.promises));
+        let judging = self.judging(roster, now);
+        promises.survey(roster, |sequence| pace.insists_on_memory(judging, sequence));
+        self.promises = promises;
+    }
+
+    fn judging(&self, roster: &Roster, now: Duration) -> Judging<'_> {
+        let step_tokens = roster.limits().step_tokens;
+        Judging { cost: &self.cost, now, step_tokens, odd: !self.steps.is_multiple_of(2) }
     }
 
     /// Candidates, the first on top.
@@ -217,7 +226,7 @@ impl Scheduler {
         if waits && !has_row(roster, sequence.class()) {
             return Placing::NoRoom;
         }
-        let judging = Judging { cost: &self.cost, now, step_tokens: limits.step_tokens };
+        let judging = self.judging(roster, now);
         // Streams that are less urgent than the prompt do not hold it back.
         let streams = if plan.is_empty() || plan.class > sequence.class() { 0.0 } else { streams };
         let outranked = plan.prompts.is_some_and(|prompts| prompts < sequence.class());
@@ -256,7 +265,11 @@ impl Scheduler {
         let open = limits.tile - plan.work.tokens % limits.tile;
         let least = if plan.prefill_tokens == 0 { open } else { 0 };
         let tokens = timely.max(least).min(most);
-        let tokens = to_tile(tokens, plan.work.tokens, limits.tile).min(most);
+        let tokens =
+            if tokens < most { to_tile(tokens, plan.work.tokens, limits.tile).min(most) } else { tokens };
+        // A small rest is not worth a step of its own.
+        let rest = most - tokens;
+        let tokens = if plan.is_empty() && rest * REST <= tokens { most } else { tokens };
         let worthwhile = tokens >= open.min(most);
         (tokens > 0 && worthwhile).then_some(tokens)
     }

@@ -39,6 +39,10 @@ const OPTIONAL: f64 = 0.2;
 /// newcomers wait longer for their first.
 const IDLE: f64 = 2.0;
 
+/// Every second step without streams takes so many times as long: from steps that are all alike nobody can tell what a step
+/// costs from what its tokens cost.
+const DITHER: f64 = 1.5;
+
 /// A step without streams, as a multiple of what its chunk costs before the first token: 5 % of the time at most goes
 /// into that.
 const AMORTISED: f64 = 20.0;
@@ -65,6 +69,8 @@ pub(super) struct Judging<'a> {
     pub(super) cost: &'a CostModel,
     pub(super) now: Duration,
     pub(super) step_tokens: usize,
+    /// Whether this is one of every second step.
+    pub(super) odd: bool,
 }
 
 impl Judging<'_> {
@@ -86,7 +92,9 @@ impl Pace {
     /// Seconds that a step with this prompt in it may take; `streams` is what it takes without any prompt.
     pub(super) fn allowed(self, judging: Judging<'_>, sequence: &Sequence, streams: f64) -> f64 {
         if streams == 0.0 {
-            return (IDLE * self.target).max(AMORTISED * judging.cost.chunk_overhead(sequence.start()));
+            let dither = if judging.odd { DITHER } else { 1.0 };
+            let amortised = AMORTISED * judging.cost.chunk_overhead(sequence.start());
+            return dither * amortised.max(IDLE * self.target);
         }
         let insisting = self.beside(streams);
         let (whole, lost) = judging.whole_and_lost(sequence);

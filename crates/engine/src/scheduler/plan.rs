@@ -25,6 +25,11 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// Tokens that are computed for good; drafted ones come on top if they are right.
+    pub fn certain(&self) -> usize {
+        self.tokens - self.drafted
+    }
+
     fn work(&self) -> Work {
         Work::chunk(self.start, self.tokens, self.rows)
     }

@@ -29,7 +29,7 @@
 //! first tokens         of interactive requests: <= 1.3 * (the same without bulk requests) + 1 step
 //! preemptions          <= 8 per sequence
 //! a prompt alone       >= 95 % of the speed that steps of full size give
-//! beside streams       a prompt gets at least a third of the machine's time
+//! beside streams       a prompt gets at least a quarter of the machine's time
 //! between tokens       p99 <= 1.3 * target, if the streams by themselves take at most half of the target
 //! accounts             that always ask receive the same within a factor of 1.5
 //! ```

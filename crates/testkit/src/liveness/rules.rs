@@ -174,13 +174,13 @@ pub fn prompts_keep_their_speed(scenario: &Scenario) -> Verdict {
     Ok(())
 }
 
-/// A measured prompt takes at most three times as long beside streams as alone.
-pub fn a_prompt_keeps_a_third(scenario: &Scenario) -> Verdict {
+/// A measured prompt takes at most four times as long beside streams as alone, and a little for its patience.
+pub fn a_prompt_keeps_a_quarter(scenario: &Scenario) -> Verdict {
     let report = run(scenario)?;
     for index in measured(scenario) {
         let took = report.answers[index].first_token().unwrap_or(f64::INFINITY);
         let own = bounds::prefill(&scenario.machine, &scenario.visits[index]);
-        let most = 3.0 * own + 3.0 * bounds::step(scenario);
+        let most = 4.2 * own + 3.0 * bounds::step(scenario);
         let beside = report.answers.iter().enumerate().filter(|(other, _)| *other != index);
         let streaming = beside.filter(|(_, answer)| answer.finished >= report.answers[index].first).count();
         ensure(took <= most, || format!("the prompt took {took:.2} s, {own:.2} s alone"))?;

@@ -182,9 +182,9 @@ pub fn prompt_beside_streams(seed: u64) -> Scenario {
     let streams = rng.pick(&[1, 10, 40]);
     let long = Visit::new(12.0 * (fixed + 0.1), LONG, 2).from(1).measured();
     // The shortest steps that the prompt allows are those of the streams alone.
-    let answer = (4.0 * bounds::alone(&machine, &long) / fixed) as usize + 20;
+    let answer = (5.0 * bounds::alone(&machine, &long) / fixed) as usize + 20;
     let mut visits = vec![long];
-    visits.extend((0..streams).map(|account| Visit::new(0.0, 20, answer.min(4000)).from(2 + account)));
+    visits.extend((0..streams).map(|account| Visit::new(0.0, 20, answer.min(7000)).from(2 + account)));
     let scenario = Scenario::new(machine, visits);
     Scenario {
         until: Some(Duration::from_secs_f64(8.0 * bounds::alone(&scenario.machine, &long))),
