@@ -181,6 +181,11 @@ impl Sequence {
         }
     }
 
+    /// What was drafted for its next chunk: nothing while it is not known where that begins.
+    pub fn drafts(&self) -> &[u32] {
+        if self.in_flight.is_none() { &self.drafts } else { &[] }
+    }
+
     /// Where its next chunk starts.
     pub fn start(&self) -> usize {
         self.computed + self.flying

@@ -1,7 +1,8 @@
 //! Who gets blocks when there are too few, and from whom.
 //!
-//! A prompt is let in when its blocks fit beside what is promised to others; the first of those that do not fit may come
-//! in all the same and waits inside for the rest, so that it is not overtaken for ever. Blocks are promised to
+//! A prompt is let in when its blocks fit beside what is promised to others. One that does not fit may come in all the same
+//! when no other prompt inside needs more blocks, and waits inside for the rest, so that it is not overtaken for ever.
+//! Blocks are promised to
 //!
 //! ```text
 //! streams                                 one each: the next one they will need
@@ -71,9 +72,9 @@ impl Promises {
         self.kept[..=class as usize].iter().sum::<usize>() + self.protected
     }
 
-    /// Whether running sequences of this class or a more urgent one are promised more than there is.
-    fn is_overcommitted(&self, class: Class, available: usize) -> bool {
-        self.owed[..=class as usize].iter().sum::<usize>() > available
+    /// Whether a running prompt of this class or a more urgent one still needs blocks.
+    fn is_owing(&self, class: Class) -> bool {
+        self.owed[..=class as usize].iter().any(|owed| *owed > 0)
     }
 
     /// A prompt took `taken` blocks and still needs `owed`; those after it in this step leave them to it.
@@ -108,8 +109,7 @@ impl Promises {
         let (class, owed, resumes) = (sequence.class(), sequence.owed(block_tokens), sequence.resumes);
         let own = if waits { 0 } else { 1 + if insists { owed } else { 0 } };
         let kept = self.kept_from(class).saturating_sub(own);
-        let available = roster.pool.counts().available();
-        let free = available.saturating_sub(kept);
+        let free = roster.pool.counts().available().saturating_sub(kept);
         let wanted = roster.wanted(slot, tokens);
         let comfortable = owed <= free;
         if !comfortable && !waits && now < resumes {
@@ -118,7 +118,7 @@ impl Promises {
         let yields = |other: &Sequence| other.class() > class && !is_protected(other);
         let reclaimable = if comfortable { 0 } else { roster.reclaimable(yields) };
         let fits = owed <= free + reclaimable;
-        if waits && !fits && self.is_overcommitted(class, available) {
+        if waits && !fits && self.is_owing(class) {
             return Found::Nothing;
         }
         let more = wanted.saturating_sub(free).min(reclaimable);

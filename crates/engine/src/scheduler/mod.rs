@@ -289,7 +289,9 @@ impl Scheduler {
         let (sequence, pool) = roster.get_with_pool(slot);
         let waits = sequence.table.blocks().is_empty();
         let gained = sequence.adopt_cached(pool, limits.block_tokens);
-        let most = sequence.longest_chunk(limits.step_rows).min(limits.step_tokens);
+        let sequence = roster.get(slot);
+        let allowed = self.pace.allowed(self.judging(roster, now), sequence, 0.0);
+        let most = self.chunk(plan, sequence, allowed, &limits).unwrap_or(1);
         let tokens = memory::relieve(roster, plan, slot, most, now);
         if tokens == 0 || !memory::take(roster, plan, slot, tokens) {
             return;

@@ -114,7 +114,7 @@ fn optional(roster: &Roster, streams: &[Slot], order: &BinaryHeap<Reverse<Place>
 fn tokens(sequence: &Sequence, plan: &Plan, most: usize, after: usize) -> usize {
     let room = most.saturating_sub(plan.work.tokens.max(plan.work.rows));
     let forced = (sequence.pending() - 1).min(FORCED_AT_ONCE);
-    (1 + forced + sequence.drafts.len()).min(room.saturating_sub(after).max(1)).min(room)
+    (1 + forced + sequence.drafts().len()).min(room.saturating_sub(after).max(1)).min(room)
 }
 
 /// Adds a stream's tokens to the step if there are blocks for them, or for one of them.
