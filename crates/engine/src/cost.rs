@@ -41,7 +41,7 @@ const BEGINNING: u32 = 10;
 
 /// How strongly a coefficient stays where it is, as a share of the say of a step that it explains alone: what no step has
 /// shown for long is kept.
-const INERTIA: f64 = 0.01;
+const INERTIA: f64 = 0.001;
 
 /// Share of the latest step in the machine's slowness.
 const SLOWNESS: f64 = 0.2;
@@ -182,10 +182,16 @@ impl CostModel {
         steps * step + read * again + self.marginal(Work::chunk(start, tokens, 0))
     }
 
-    /// Seconds that a chunk after `start` others costs before its first token is computed.
-    pub fn chunk_overhead(&self, start: usize) -> f64 {
-        let [step, .., read] = self.coefficients();
-        step + read * start as f64
+    /// Seconds of the shortest step that computes a prompt after `start` tokens at `share` of the speed of steps of
+    /// `full` tokens.
+    ///
+    /// A chunk of `n` tokens costs `overhead + n * token`; solves `overhead / n + token = (overhead / full + token) / share`.
+    pub fn efficient(&self, start: usize, full: usize, share: f64) -> f64 {
+        let [step, token, _, pair, read] = self.coefficients();
+        let overhead = step + read * start as f64;
+        let token = token + pair * start as f64 + read;
+        let spare = (overhead / full as f64 + token) / share - token;
+        overhead + (overhead / spare).min(full as f64) * token
     }
 
     /// The longest chunk after `start` others that adds no more than `seconds`, if each of its tokens asks for

@@ -33,11 +33,11 @@ pub use pace::{DEFAULT_ITL_TARGET, Pace};
 pub use plan::{Plan, Planned};
 use policy::{Candidate, Place, Policy, PolicyKind, Surroundings, Turns};
 
-/// Prompts in a step that find no blocks before no more newcomers are looked at: the rest will hardly find any either.
-const REFUSALS: usize = 16;
-
-/// A prompt that nobody streams beside is finished in this step if what is left is so many times smaller than the step.
+/// What is left of a prompt is taken along if it is so many times smaller than the step.
 const REST: usize = 8;
+
+/// It is also taken along if it is no larger than the step, and a step of its own would cost more than this share of both.
+const WORTHWHILE: f64 = 0.03;
 
 /// Plans steps.
 pub struct Scheduler {
@@ -109,14 +109,16 @@ impl Scheduler {
         let mut streams = if plan.is_empty() { 0.0 } else { self.cost.predict(plan.work) };
         plan.allowed = plan.allowed.max(streams);
         self.survey(roster, now);
-        let mut refusals = 0;
+        // Whoever finds no room closes the door to those after it: were they let in, it would wait for ever. More urgent
+        // ones may still come in.
+        let mut closed: Option<Class> = None;
         let mut inside = roster.running().iter().filter(|slot| !roster.get(**slot).is_decoding()).count();
-        // With enough newcomers refused and nobody inside, there is no point in ordering all who wait.
-        while refusals < REFUSALS || inside > 0 {
+        // With the door closed and nobody inside, there is no point in ordering all who wait.
+        while closed != Some(Class::Interactive) || inside > 0 {
             let Some(Reverse(Place { slot, .. })) = order.pop() else { break };
-            let waits = roster.get(slot).table.blocks().is_empty();
+            let (waits, class) = (roster.get(slot).table.blocks().is_empty(), roster.get(slot).class());
             inside = inside.saturating_sub(usize::from(!waits));
-            if waits && refusals >= REFUSALS {
+            if waits && closed.is_some_and(|closed| class >= closed) {
                 continue;
             }
             match self.place(roster, now, plan, slot, streams) {
@@ -127,7 +129,8 @@ impl Scheduler {
                         streams = self.cost.predict(plan.work);
                     }
                 }
-                Placing::NoRoom => refusals += usize::from(waits),
+                Placing::NoRoom if waits => closed = Some(class),
+                Placing::NoRoom => {}
                 Placing::NoBudget => break,
             }
         }
@@ -267,11 +270,17 @@ impl Scheduler {
         let tokens = timely.max(least).min(most);
         let tokens =
             if tokens < most { to_tile(tokens, plan.work.tokens, limits.tile).min(most) } else { tokens };
-        // A small rest is not worth a step of its own.
-        let rest = most - tokens;
-        let tokens = if plan.is_empty() && rest * REST <= tokens { most } else { tokens };
+        let tokens = if plan.is_empty() { self.with_rest(sequence.start(), tokens, most) } else { tokens };
         let worthwhile = tokens >= open.min(most);
         (tokens > 0 && worthwhile).then_some(tokens)
+    }
+
+    /// A chunk of a prompt that nobody streams beside takes the rest of it along if that is not worth a step of its own.
+    fn with_rest(&self, start: usize, tokens: usize, most: usize) -> usize {
+        let rest = most - tokens;
+        let whole = self.cost.predict(Work::chunk(start, most, 0));
+        let dear = self.cost.predict(Work::chunk(start + tokens, 0, 0)) > WORTHWHILE * whole;
+        if rest * REST <= tokens || (rest <= tokens && dear) { most } else { tokens }
     }
 
     /// Nobody can go on for want of blocks: whoever came first among the most urgent gets those of the others.

@@ -1,7 +1,7 @@
 //! How long a step may take for a prompt's sake.
 //!
 //! ```text
-//! nobody streams                    throughput   2 x target, and at least 30 x what a chunk costs before its first token
+//! nobody streams                    throughput   2 x target, and at least what 96 % of the largest steps' speed takes
 //! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves
 //! the prompt has lost its share     target       --itl-target, and at least 4/3 x what the streams take by themselves
 //! ```
@@ -39,13 +39,10 @@ const OPTIONAL: f64 = 0.2;
 /// newcomers wait longer for their first.
 const IDLE: f64 = 2.0;
 
-/// Every second step without streams is so many times shorter: from steps that are all alike nobody can tell what a step
-/// costs from what its tokens cost.
-const DITHER: f64 = 1.5;
-
-/// A step without streams, as a multiple of what its chunk costs before the first token: 4 % of the time or so goes into
-/// that.
-const AMORTISED: f64 = 30.0;
+/// A step without streams computes prompts at least at this share of the speed of the largest steps, and takes this part of
+/// the time. Not the same in every second step: from steps that are all alike nobody can tell what a step costs from
+/// what its tokens cost.
+const EFFICIENT: [(f64, f64); 2] = [(0.97, 1.0), (0.96, 0.7)];
 
 /// Default time between two tokens of a stream that a prompt beside it may cause: 10 tokens a second, which is faster
 /// than people read, and enough time for a chunk of some 100 tokens on two cores, so that prompts lose little.
@@ -92,9 +89,9 @@ impl Pace {
     /// Seconds that a step with this prompt in it may take; `streams` is what it takes without any prompt.
     pub(super) fn allowed(self, judging: Judging<'_>, sequence: &Sequence, streams: f64) -> f64 {
         if streams == 0.0 {
-            let amortised = AMORTISED * judging.cost.chunk_overhead(sequence.start());
-            let longest = amortised.max(IDLE * self.target);
-            return if judging.odd { longest } else { longest / DITHER };
+            let (share, part) = if judging.odd { EFFICIENT[0] } else { EFFICIENT[1] };
+            let efficient = judging.cost.efficient(sequence.start(), judging.step_tokens, share);
+            return efficient.max(part * IDLE * self.target);
         }
         let insisting = self.beside(streams);
         let (whole, lost) = judging.whole_and_lost(sequence);

@@ -65,7 +65,8 @@ fn efficient(scenario: &Scenario) -> f64 {
     let [fixed, token, ..] = cost.coefficients();
     let full = scenario.machine.step_tokens;
     let spare = (fixed / full as f64 + token) / THROUGHPUT - token;
-    let tokens = ((fixed / spare).ceil() as usize).clamp(1, full);
+    // What is left of a prompt may be taken along.
+    let tokens = (2 * (fixed / spare).ceil() as usize).clamp(1, full);
     let longest = scenario.visits.iter().map(|visit| visit.prompt).max().unwrap_or(0);
     cost.predict(Work::chunk(longest.saturating_sub(tokens), tokens, 1))
 }

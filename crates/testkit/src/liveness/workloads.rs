@@ -180,7 +180,9 @@ pub fn prompt_beside_streams(seed: u64) -> Scenario {
     let token = rng.pick(&[0.0007, 0.005]);
     let machine = Machine::known(CostModel::known([fixed, token, 0.0003, 1e-7, 1e-7]));
     let streams = rng.pick(&[1, 10, 40]);
-    let long = Visit::new(12.0 * (fixed + 0.1), LONG, 2).from(1).measured();
+    // The streams have begun by then, in steps of which their prompts get a quarter.
+    let begun = 12.0 * (fixed + 0.1) + 5.0 * token * 20.0 * f64::from(streams);
+    let long = Visit::new(begun, LONG, 2).from(1).measured();
     // The shortest steps that the prompt allows are those of the streams alone.
     let answer = (5.0 * bounds::alone(&machine, &long) / fixed) as usize + 20;
     let mut visits = vec![long];
