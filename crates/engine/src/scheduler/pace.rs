@@ -78,6 +78,12 @@ impl Judging<'_> {
         let waited = self.now.saturating_sub(sequence.ticket.arrival).as_secs_f64();
         (alone(sequence.len().saturating_sub(sequence.cached)), waited - alone(computed))
     }
+
+    /// Whether the memory that this prompt still needs is kept for it.
+    pub(super) fn insists_on_memory(&self, sequence: &Sequence) -> bool {
+        let (whole, lost) = self.whole_and_lost(sequence);
+        lost > MEMORY_PATIENCE * whole
+    }
 }
 
 impl Pace {
@@ -96,12 +102,7 @@ impl Pace {
         let insisting = self.beside(streams);
         let (whole, lost) = judging.whole_and_lost(sequence);
         let patient = whole > self.target && lost < PATIENCE * whole;
-        if patient { self.gentle(streams).min(insisting) } else { insisting }
-    }
-
-    /// Seconds that a step may take that others wait for, who take `others` seconds of it themselves.
-    pub(super) fn gentle(self, others: f64) -> f64 {
-        GENTLE * others
+        if patient { gentle(streams).min(insisting) } else { insisting }
     }
 
     /// Seconds that a step may take in which work that takes `unavoidable` seconds has to be done.
@@ -113,10 +114,9 @@ impl Pace {
     pub(super) fn slightly_beyond(self, unavoidable: f64) -> f64 {
         unavoidable + OPTIONAL * self.target.max(unavoidable)
     }
+}
 
-    /// Whether the memory that this prompt still needs is kept for it.
-    pub(super) fn insists_on_memory(self, judging: Judging<'_>, sequence: &Sequence) -> bool {
-        let (whole, lost) = judging.whole_and_lost(sequence);
-        lost > MEMORY_PATIENCE * whole
-    }
+/// Seconds that a step may take that others wait for, who take `others` seconds of it themselves.
+pub(super) fn gentle(others: f64) -> f64 {
+    GENTLE * others
 }

@@ -1,0 +1,250 @@
+//! The second part of a step: what is left of its time, for prompts.
+//!
+//! ```text
+//! candidate ── time for a chunk? ── a row and blocks for it? ── admitted if it waits ── part of the step
+//! ```
+//! Time comes first: nobody loses blocks for a chunk that does not fit into the step.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use ropeway_executor::{Class, Limits};
+
+use super::memory::{self, Asking, Found};
+use super::pace::gentle;
+use super::policy::Place;
+use super::{Plan, Planned, Scheduler};
+use crate::cost::Work;
+use crate::roster::Roster;
+use crate::sequence::{Sequence, Slot};
+
+/// What is left of a prompt is taken along if it is so many times smaller than the step.
+const REST: usize = 8;
+
+/// It is also taken along if it is no larger than the step, and a step of its own would cost more than this share of both.
+const WORTHWHILE: f64 = 0.03;
+
+impl Scheduler {
+    pub(super) fn plan_prompts(
+        &mut self,
+        roster: &mut Roster,
+        now: Duration,
+        mut order: BinaryHeap<Reverse<Place>>,
+        plan: &mut Plan,
+    ) {
+        let mut streams = if plan.is_empty() { 0.0 } else { self.cost.predict(plan.work) };
+        plan.allowed = plan.allowed.max(streams);
+        self.survey(roster, now);
+        // Whoever finds no room closes the door to those after it: were they let in, it would wait for ever. More urgent
+        // ones may still come in.
+        let mut closed: Option<Class> = None;
+        let mut inside = roster.running().iter().filter(|slot| !roster.get(**slot).is_decoding()).count();
+        // With the door closed and nobody inside, there is no point in ordering all who wait.
+        while closed != Some(Class::Interactive) || inside > 0 {
+            let Some(Reverse(Place { slot, .. })) = order.pop() else { break };
+            let (waits, class) = (roster.get(slot).table.blocks().is_empty(), roster.get(slot).class());
+            inside = inside.saturating_sub(usize::from(!waits));
+            if waits && closed.is_some_and(|closed| class >= closed) {
+                continue;
+            }
+            match self.place(roster, now, plan, slot, streams) {
+                Placing::Placed => {
+                    self.turns.took(roster.get(slot).class(), now);
+                    if plan.chunks.last().is_some_and(|chunk| chunk.rows > 0) {
+                        // Someone waits for a first token: that is a stream, too.
+                        streams = self.cost.predict(plan.work);
+                    }
+                }
+                Placing::NoRoom if waits => closed = Some(class),
+                Placing::NoRoom => {}
+                Placing::NoBudget => break,
+            }
+        }
+        self.heap = order.into_vec();
+    }
+
+    fn survey(&mut self, roster: &Roster, now: Duration) {
+        let mut promises = std::mem::take(&mut self.promises);
+        let judging = self.judging(roster, now);
+        promises.survey(roster, |sequence| judging.insists_on_memory(sequence));
+        self.promises = promises;
+    }
+
+    /// Gives the candidate a chunk, admitting it first if it waits.
+    fn place(
+        &mut self,
+        roster: &mut Roster,
+        now: Duration,
+        plan: &mut Plan,
+        slot: Slot,
+        streams: f64,
+    ) -> Placing {
+        let limits = *roster.limits();
+        let (sequence, pool) = roster.get_with_pool(slot);
+        let waits = sequence.table.blocks().is_empty();
+        let gained = sequence.adopt_cached(pool, limits.block_tokens);
+        let placing = self.try_place(roster, now, plan, slot, streams, waits);
+        match placing {
+            Placing::Placed => note_cached(roster.get_mut(slot), gained, plan),
+            _ if waits => roster.stay(slot),
+            _ => {}
+        }
+        placing
+    }
+
+    fn try_place(
+        &mut self,
+        roster: &mut Roster,
+        now: Duration,
+        plan: &mut Plan,
+        slot: Slot,
+        streams: f64,
+        waits: bool,
+    ) -> Placing {
+        let limits = *roster.limits();
+        let sequence = roster.get(slot);
+        if waits && !has_row(roster, sequence.class()) {
+            return Placing::NoRoom;
+        }
+        let judging = self.judging(roster, now);
+        // Streams that are less urgent than the prompt do not hold it back.
+        let streams = if plan.is_empty() || plan.class > sequence.class() { 0.0 } else { streams };
+        let outranked = plan.prompts.is_some_and(|prompts| prompts < sequence.class());
+        let allowed = if outranked {
+            // Someone more urgent waits for the end of this step.
+            gentle(self.cost.predict(plan.work))
+        } else {
+            self.pace.allowed(judging, sequence, streams)
+        };
+        let insists = judging.insists_on_memory(sequence) && !memory::is_protected(sequence);
+        // First know that there is time, then look for blocks.
+        let Some(tokens) = self.chunk(plan, sequence, allowed, &limits) else { return Placing::NoBudget };
+        let asking = Asking { slot, tokens, waits, insists, now };
+        let Found::For(tokens) = self.promises.find(roster, plan, asking) else { return Placing::NoRoom };
+        if !memory::take(roster, plan, slot, tokens) {
+            return Placing::NoRoom;
+        }
+        if waits {
+            roster.admit(slot);
+            plan.admitted += 1;
+        }
+        plan.allowed = plan.allowed.max(allowed);
+        push_prompt(roster, plan, slot, tokens);
+        Placing::Placed
+    }
+
+    /// How many tokens the candidate gets, if any.
+    fn chunk(&self, plan: &Plan, sequence: &Sequence, allowed: f64, limits: &Limits) -> Option<usize> {
+        let rows = limits.step_rows - plan.work.rows;
+        let most = (limits.step_tokens - plan.work.tokens).min(sequence.longest_chunk(rows));
+        // Should the prompt end here, its rows come on top.
+        let ending = Work { rows: sequence.rows().min(rows), ..Work::default() };
+        let left = allowed - self.cost.predict(plan.work.and(ending));
+        let timely = self.cost.tokens_within(left, sequence.start(), sequence.rows_each());
+        // What is left of the tile that the streams began costs little, so that prompts never stand still.
+        let open = limits.tile - plan.work.tokens % limits.tile;
+        let least = if plan.prefill_tokens == 0 { open } else { 0 };
+        let tokens = timely.max(least).min(most);
+        let tokens =
+            if tokens < most { to_tile(tokens, plan.work.tokens, limits.tile).min(most) } else { tokens };
+        let tokens = if plan.is_empty() { self.with_rest(sequence.start(), tokens, most) } else { tokens };
+        let worthwhile = tokens >= open.min(most);
+        (tokens > 0 && worthwhile).then_some(tokens)
+    }
+
+    /// A chunk of a prompt that nobody streams beside takes the rest of it along if that is not worth a step of its own.
+    fn with_rest(&self, start: usize, tokens: usize, most: usize) -> usize {
+        let rest = most - tokens;
+        let whole = self.cost.predict(Work::chunk(start, most, 0));
+        let dear = self.cost.predict(Work::chunk(start + tokens, 0, 0)) > WORTHWHILE * whole;
+        if rest * REST <= tokens || (rest <= tokens && dear) { most } else { tokens }
+    }
+
+    /// Nobody can go on for want of blocks: whoever came first among the most urgent gets those of the others.
+    pub(super) fn plan_senior(&mut self, roster: &mut Roster, now: Duration, plan: &mut Plan) {
+        let in_flight = |slot: Slot| roster.get(slot).in_flight.is_some();
+        if roster.everyone().any(in_flight) {
+            return;
+        }
+        let rank = |slot: &Slot| {
+            let sequence = roster.get(*slot);
+            (sequence.class(), sequence.ticket.number, sequence.index)
+        };
+        let Some(slot) = roster.everyone().min_by_key(rank) else { return };
+        let limits = *roster.limits();
+        let (sequence, pool) = roster.get_with_pool(slot);
+        let waits = sequence.table.blocks().is_empty();
+        let gained = sequence.adopt_cached(pool, limits.block_tokens);
+        let sequence = roster.get(slot);
+        let allowed = self.pace.allowed(self.judging(roster, now), sequence, 0.0);
+        let most = self.chunk(plan, sequence, allowed, &limits).unwrap_or(1);
+        let tokens = memory::relieve(roster, plan, slot, most, now);
+        if tokens == 0 || !memory::take(roster, plan, slot, tokens) {
+            return;
+        }
+        if waits {
+            roster.admit(slot);
+            plan.admitted += 1;
+        }
+        note_cached(roster.get_mut(slot), gained, plan);
+        push_prompt(roster, plan, slot, tokens);
+        plan.allowed = self.cost.predict(plan.work);
+    }
+}
+
+/// The number of tokens closest to `tokens` that ends a tile which `before` others began, unless that changes much.
+fn to_tile(tokens: usize, before: usize, tile: usize) -> usize {
+    let beyond = (before + tokens) % tile;
+    let (less, more) = (beyond, (tile - beyond) % tile);
+    let change = less.min(more);
+    match change * 4 > tokens {
+        true => tokens,
+        false if less <= more => tokens - less,
+        false => tokens + more,
+    }
+}
+
+/// What became of a candidate.
+enum Placing {
+    /// It is part of the step.
+    Placed,
+    /// It found no rows or blocks.
+    NoRoom,
+    /// The step is full.
+    NoBudget,
+}
+
+/// Whether one more sequence of this class may run: as many as a step has tokens and rows for, not counting those that
+/// are less urgent. These go on when there is room again.
+fn has_row(roster: &Roster, class: Class) -> bool {
+    let as_urgent = roster.running().partition_point(|slot| roster.get(*slot).class() <= class);
+    as_urgent < roster.limits().step_rows.min(roster.limits().step_tokens)
+}
+
+/// Adds the next `tokens` of a sequence, for which it has blocks. Followers begin with it as far as there are rows.
+fn push_prompt(roster: &Roster, plan: &mut Plan, slot: Slot, tokens: usize) {
+    let limits = roster.limits();
+    let sequence = roster.get(slot);
+    let free = limits.step_rows.min(limits.step_tokens).saturating_sub(roster.running().len());
+    let rows = sequence
+        .rows_of(tokens, (limits.step_rows - plan.work.rows).min(free + 1 + tokens * sequence.rows_each()));
+    let planned = Planned {
+        slot,
+        epoch: sequence.epoch,
+        start: sequence.start(),
+        tokens,
+        drafted: 0,
+        rows,
+        prefill: !sequence.is_decoding(),
+    };
+    plan.push(planned, sequence.class());
+}
+
+/// The first time it is planned, what the cache saved is the request's; later it is only getting back its own.
+fn note_cached(sequence: &mut Sequence, gained: usize, plan: &mut Plan) {
+    plan.cached_tokens += gained;
+    if sequence.preemptions == 0 && sequence.epoch == 0 {
+        sequence.cached += gained;
+    }
+}
