@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_kernels::activations;
-use ropeway_kernels::attention::Span;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
-use ropeway_kernels::route::KvSlot;
 use ropeway_kernels::turnstile::Turnstile;
 use ropeway_kernels::{Compute, Isa};
 use ropeway_model::load::Progress;
 use ropeway_model::{
-    Decoder, DecoderSpec, KvCache, LoadError, LoadOptions, RopeScalingChoice, Step, StepLimits, Workspace,
-    load,
+    Decoder, DecoderSpec, KvCache, LoadError, LoadOptions, RopeScalingChoice, StepArrays, StepLimits,
+    Workspace, load,
 };
 use ropeway_weights::Checkpoint;
 
@@ -94,20 +92,11 @@ pub struct CpuExecutor {
     kv: KvCache,
     work: Workspace,
     samplers: Samplers,
-    flat: Flat,
+    /// The batch as the forward pass reads it; refilled every step.
+    arrays: StepArrays,
     /// Results of the step that was launched, until they are collected.
     done: StepOutput,
     turnstile: Option<Arc<Turnstile>>,
-}
-
-/// The batch as the forward pass reads it; refilled every step.
-#[derive(Default)]
-struct Flat {
-    positions: Vec<u32>,
-    slots: Vec<KvSlot>,
-    spans: Vec<Span>,
-    tables: Vec<u32>,
-    logit_rows: Vec<u32>,
 }
 
 impl CpuExecutor {
@@ -141,7 +130,7 @@ impl CpuExecutor {
             kv,
             work,
             samplers,
-            flat: Flat::default(),
+            arrays: StepArrays::default(),
             done: StepOutput::default(),
             turnstile,
         })
@@ -177,43 +166,22 @@ impl CpuExecutor {
         if batch.tokens.is_empty() {
             return Ok(());
         }
-        self.flat.fill(batch);
-        let step = Step {
-            tokens: &batch.tokens,
-            positions: &self.flat.positions,
-            slots: &self.flat.slots,
-            tables: &self.flat.tables,
-            spans: &self.flat.spans,
-            logit_rows: &self.flat.logit_rows,
-        };
+        fill(&mut self.arrays, batch);
+        let step = self.arrays.step();
         self.decoder.forward(&mut self.compute, &step, &mut self.kv, &mut self.work);
         Ok(())
     }
 }
 
-impl Flat {
-    fn fill(&mut self, batch: &Batch) {
-        self.positions.clear();
-        self.slots.clear();
-        self.spans.clear();
-        self.tables.clear();
-        self.tables.extend(batch.blocks.iter().map(|block| block.0));
-        for chunk in &batch.chunks {
-            let table = &self.tables[chunk.blocks.clone()];
-            for position in chunk.start..chunk.start + chunk.tokens.len() {
-                self.positions.push(position as u32);
-                let slot = KvSlot { block: table[position / BLOCK], slot: (position % BLOCK) as u32 };
-                self.slots.push(slot);
-            }
-            self.spans.push(Span {
-                first_row: chunk.tokens.start,
-                start: chunk.start,
-                len: chunk.tokens.len(),
-                table: chunk.blocks.clone(),
-            });
-        }
-        self.logit_rows.clear();
-        self.logit_rows.extend(batch.rows.iter().map(|row| row.token as u32));
+/// Flattens a batch into the arrays that the forward pass reads.
+fn fill(arrays: &mut StepArrays, batch: &Batch) {
+    arrays.clear();
+    for chunk in &batch.chunks {
+        let table = batch.blocks[chunk.blocks.clone()].iter().map(|block| block.0);
+        arrays.push_chunk(&batch.tokens[chunk.tokens.clone()], chunk.start, table);
+    }
+    for row in &batch.rows {
+        arrays.want_logits(row.token);
     }
 }
 

@@ -197,13 +197,12 @@ fn encode(
     texts: &Texts<'_>,
     jobs: &[Job],
     pooling: Pooling,
-    mut turn: Option<&mut Turn<'_>>,
+    turn: Option<&mut Turn<'_>>,
 ) -> Vec<Vec<f32>> {
-    encoder.forward(compute, texts, work, &mut || {
-        if let Some(turn) = &mut turn {
-            turn.step_aside();
-        }
-    });
+    encoder.forward(compute, texts, work);
+    if let Some(turn) = turn {
+        turn.step_aside();
+    }
     let scores =
         jobs.iter().any(|job| job.wanted == Wanted::Score).then(|| encoder.scores(compute, texts, work));
     let scores = scores.flatten().unwrap_or_default();

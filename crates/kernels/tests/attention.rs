@@ -3,7 +3,7 @@
 use ropeway_kernels::attention::{self, Attention, AttentionParams, Queries, Span, attend, reference};
 use ropeway_kernels::kv::{KvFormat, KvLayout};
 use ropeway_kernels::memory::Buffer;
-use ropeway_kernels::route::{KvSlot, Route, route};
+use ropeway_kernels::route::{DistinctSlots, KvSlot, Route, route};
 use ropeway_kernels::{Compute, Isa};
 
 const HEADS: usize = 6;
@@ -69,7 +69,7 @@ impl Bench {
             heads: HEADS,
             norms: None,
             rotation: None,
-            slots: &slots,
+            slots: DistinctSlots::new(&slots, &mut Vec::new()),
             layout: self.layout,
         };
         route(&mut self.compute, what, &mut queries, &mut self.kv);

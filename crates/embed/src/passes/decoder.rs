@@ -4,13 +4,11 @@
 //! kept meanwhile.
 
 use ropeway_kernels::Compute;
-use ropeway_kernels::attention::Span;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
-use ropeway_kernels::route::KvSlot;
 use ropeway_kernels::turnstile::Turn;
 use ropeway_model::encoder::Pooling;
 use ropeway_model::load::Progress;
-use ropeway_model::{Decoder, DecoderSpec, KvCache, Precision, Step, StepLimits, Workspace, load};
+use ropeway_model::{Decoder, DecoderSpec, KvCache, Precision, StepArrays, StepLimits, Workspace, load};
 use ropeway_weights::Checkpoint;
 
 use super::{Facts, Flat, Net, PassOptions};
@@ -20,6 +18,7 @@ pub(super) struct DecoderNet {
     decoder: Decoder,
     kv: KvCache,
     work: Workspace,
+    arrays: StepArrays,
 }
 
 /// Tokens of a decoder's step: enough for every weight panel to be reused from cache.
@@ -56,7 +55,7 @@ pub(super) fn load_net(
     let kv = KvCache::new(&decoder.spec, format, blocks);
     let limits = StepLimits { tokens: STEP_TOKENS, rows: 0 };
     let work = Workspace::new(&decoder, kv.layout(), limits, compute);
-    Ok((Net::Decoder(Box::new(DecoderNet { decoder, kv, work })), facts))
+    Ok((Net::Decoder(Box::new(DecoderNet { decoder, kv, work, arrays: StepArrays::default() })), facts))
 }
 
 /// Some tokens of one text.
@@ -67,19 +66,6 @@ struct Piece {
     len: usize,
     /// Whether the text ends with it.
     last: bool,
-}
-
-/// One step's arrays.
-#[derive(Default)]
-struct Arrays {
-    tokens: Vec<u32>,
-    positions: Vec<u32>,
-    slots: Vec<KvSlot>,
-    tables: Vec<u32>,
-    spans: Vec<Span>,
-    /// Rows that end a text, and which.
-    ends: Vec<u32>,
-    ended: Vec<usize>,
 }
 
 impl DecoderNet {
@@ -100,16 +86,18 @@ impl DecoderNet {
         let pieces = pieces(flat);
         let mut rest = pieces.as_slice();
         while !rest.is_empty() {
-            let mut arrays = Arrays::default();
-            while let Some(piece) =
-                rest.first().filter(|piece| arrays.tokens.len() + piece.len <= STEP_TOKENS)
-            {
-                arrays.push(flat, *piece, firsts[piece.text]);
-                rest = &rest[1..];
+            let count = fitting(rest);
+            let (step_pieces, later) = rest.split_at(count);
+            rest = later;
+            self.arrays.clear();
+            for piece in step_pieces {
+                push(&mut self.arrays, flat, *piece, firsts[piece.text]);
             }
-            let ends = self.decoder.vectors(compute, &arrays.step(), &mut self.kv, &mut self.work);
-            for (text, vector) in arrays.ended.iter().zip(ends.chunks_exact(self.decoder.spec.hidden)) {
-                vectors[*text] = vector.to_vec();
+            let step = self.arrays.step();
+            let ends = self.decoder.vectors(compute, &step, &mut self.kv, &mut self.work);
+            let ended = step_pieces.iter().filter(|piece| piece.last);
+            for (piece, vector) in ended.zip(ends.chunks_exact(self.decoder.spec.hidden)) {
+                vectors[piece.text] = vector.to_vec();
             }
             if let Some(turn) = &mut turn {
                 turn.step_aside();
@@ -117,6 +105,16 @@ impl DecoderNet {
         }
         vectors
     }
+}
+
+/// How many of the first pieces fit into a step together; at least one, as none is longer than a step.
+fn fitting(pieces: &[Piece]) -> usize {
+    let mut tokens = 0;
+    let fits = |piece: &&Piece| {
+        tokens += piece.len;
+        tokens <= STEP_TOKENS
+    };
+    pieces.iter().take_while(fits).count()
 }
 
 /// The first KV block of each text.
@@ -137,35 +135,13 @@ fn pieces(flat: &Flat) -> Vec<Piece> {
     pieces
 }
 
-impl Arrays {
-    fn push(&mut self, flat: &Flat, piece: Piece, first_block: u32) {
-        let rows = &flat.rows[piece.text];
-        let (first_row, first_entry) = (self.tokens.len(), self.tables.len());
-        let from = rows.start + piece.start;
-        self.tokens.extend_from_slice(&flat.tokens[from..from + piece.len]);
-        for position in piece.start..piece.start + piece.len {
-            self.positions.push(position as u32);
-            let block = first_block + (position / BLOCK) as u32;
-            self.slots.push(KvSlot { block, slot: (position % BLOCK) as u32 });
-        }
-        let blocks = rows.len().div_ceil(BLOCK) as u32;
-        self.tables.extend(first_block..first_block + blocks);
-        let table = first_entry..self.tables.len();
-        self.spans.push(Span { first_row, start: piece.start, len: piece.len, table });
-        if piece.last {
-            self.ends.push(self.tokens.len() as u32 - 1);
-            self.ended.push(piece.text);
-        }
-    }
-
-    fn step(&self) -> Step<'_> {
-        Step {
-            tokens: &self.tokens,
-            positions: &self.positions,
-            slots: &self.slots,
-            tables: &self.tables,
-            spans: &self.spans,
-            logit_rows: &self.ends,
-        }
+/// Adds a piece of a text to a step.
+fn push(arrays: &mut StepArrays, flat: &Flat, piece: Piece, first_block: u32) {
+    let rows = &flat.rows[piece.text];
+    let from = rows.start + piece.start;
+    let blocks = rows.len().div_ceil(BLOCK) as u32;
+    arrays.push_chunk(&flat.tokens[from..from + piece.len], piece.start, first_block..first_block + blocks);
+    if piece.last {
+        arrays.want_logits(arrays.len() - 1);
     }
 }
