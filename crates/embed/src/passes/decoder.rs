@@ -5,13 +5,13 @@
 
 use ropeway_kernels::Compute;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
-use ropeway_kernels::turnstile::Turn;
+use ropeway_machine::Tenant;
 use ropeway_model::encoder::Pooling;
 use ropeway_model::load::Progress;
 use ropeway_model::{Decoder, DecoderSpec, KvCache, Precision, StepArrays, StepLimits, Workspace, load};
 use ropeway_weights::Checkpoint;
 
-use super::{Facts, Flat, Net, PassOptions};
+use super::{Facts, Flat, Pass, PassOptions};
 use crate::{EmbedError, Recipe};
 
 pub(super) struct DecoderNet {
@@ -24,40 +24,6 @@ pub(super) struct DecoderNet {
 /// Tokens of a decoder's step: enough for every weight panel to be reused from cache.
 const STEP_TOKENS: usize = 512;
 
-/// Loads a decoder as an embedder.
-pub(super) fn load_net(
-    checkpoint: &Checkpoint,
-    recipe: &Recipe,
-    limit: usize,
-    options: &PassOptions,
-    compute: &mut Compute,
-    progress: Progress<'_>,
-) -> Result<(Net, Facts), EmbedError> {
-    if recipe.pooling != Pooling::Last {
-        let what = format!("pooling a decoder by {:?}", recipe.pooling);
-        return Err(EmbedError::Unsupported { what });
-    }
-    let spec = DecoderSpec::from_checkpoint(checkpoint)?;
-    let max_tokens = spec.context.min(limit);
-    let decoder = load(checkpoint, spec, options.load, compute, progress)?;
-    let facts = Facts {
-        family: decoder.spec.family,
-        dimensions: decoder.spec.hidden,
-        max_tokens,
-        vocab: decoder.spec.vocab,
-        can_score: false,
-    };
-    let format = match options.load.precision {
-        Precision::Fast => KvFormat::S16,
-        Precision::F32 => KvFormat::F32,
-    };
-    let blocks = options.pass_tokens.max(max_tokens).div_ceil(BLOCK);
-    let kv = KvCache::new(&decoder.spec, format, blocks);
-    let limits = StepLimits { tokens: STEP_TOKENS, rows: 0 };
-    let work = Workspace::new(&decoder, kv.layout(), limits, compute);
-    Ok((Net::Decoder(Box::new(DecoderNet { decoder, kv, work, arrays: StepArrays::default() })), facts))
-}
-
 /// Some tokens of one text.
 #[derive(Clone, Copy)]
 struct Piece {
@@ -69,38 +35,69 @@ struct Piece {
 }
 
 impl DecoderNet {
+    /// Loads a decoder as an embedder.
+    pub(super) fn load(
+        checkpoint: &Checkpoint,
+        recipe: &Recipe,
+        limit: usize,
+        options: &PassOptions,
+        compute: &mut Compute,
+        progress: Progress<'_>,
+    ) -> Result<(Self, Facts), EmbedError> {
+        if recipe.pooling != Pooling::Last {
+            let what = format!("pooling a decoder by {:?}", recipe.pooling);
+            return Err(EmbedError::Unsupported { what });
+        }
+        let spec = DecoderSpec::from_checkpoint(checkpoint)?;
+        let max_tokens = spec.context.min(limit);
+        let decoder = load(checkpoint, spec, options.load, compute, progress)?;
+        let facts = Facts {
+            family: decoder.spec.family,
+            dimensions: decoder.spec.hidden,
+            max_tokens,
+            vocab: decoder.spec.vocab,
+            can_score: false,
+        };
+        let format = match options.load.precision {
+            Precision::Fast => KvFormat::S16,
+            Precision::F32 => KvFormat::F32,
+        };
+        let blocks = options.pass_tokens.max(max_tokens).div_ceil(BLOCK);
+        let kv = KvCache::new(&decoder.spec, format, blocks);
+        let limits = StepLimits { tokens: STEP_TOKENS, rows: 0 };
+        let work = Workspace::new(&decoder, kv.layout(), limits, compute);
+        Ok((Self { decoder, kv, work, arrays: StepArrays::default() }, facts))
+    }
+
     /// Tokens of a pass.
     pub(super) fn tokens(&self) -> usize {
         self.kv.tokens()
     }
 
+    pub(super) fn layers(&self) -> usize {
+        self.decoder.spec.layers.len()
+    }
+
     /// The last token's vector of every text.
-    pub(super) fn decode(
-        &mut self,
-        compute: &mut Compute,
-        flat: &Flat,
-        mut turn: Option<&mut Turn<'_>>,
-    ) -> Vec<Vec<f32>> {
+    pub(super) fn run(&mut self, tenant: &mut Tenant, pass: &Pass<'_>) -> Vec<Vec<f32>> {
+        let flat = pass.flat;
         let mut vectors = vec![Vec::new(); flat.rows.len()];
         let firsts = first_blocks(flat);
         let pieces = pieces(flat);
         let mut rest = pieces.as_slice();
         while !rest.is_empty() {
-            let count = fitting(rest);
-            let (step_pieces, later) = rest.split_at(count);
+            let (step_pieces, later) = rest.split_at(fitting(rest));
             rest = later;
             self.arrays.clear();
             for piece in step_pieces {
                 push(&mut self.arrays, flat, *piece, firsts[piece.text]);
             }
-            let step = self.arrays.step();
-            let ends = self.decoder.vectors(compute, &step, &mut self.kv, &mut self.work);
+            let mut lease = tenant.lease(pass.lease_request(self.arrays.len()));
+            let ends = self.decoder.vectors(&mut lease, &self.arrays.step(), &mut self.kv, &mut self.work);
+            drop(lease);
             let ended = step_pieces.iter().filter(|piece| piece.last);
             for (piece, vector) in ended.zip(ends.chunks_exact(self.decoder.spec.hidden)) {
                 vectors[piece.text] = vector.to_vec();
-            }
-            if let Some(turn) = &mut turn {
-                turn.step_aside();
             }
         }
         vectors
