@@ -7,6 +7,7 @@ mod decoder;
 mod encoder;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use ropeway_batcher::Worker;
 use ropeway_executor::Class;
@@ -69,6 +70,8 @@ pub struct Passes {
     net: Net,
     pooling: Pooling,
     flat: Flat,
+    /// Time that passes waited for the machine since it was last asked for.
+    waited: Duration,
 }
 
 enum Net {
@@ -83,6 +86,14 @@ struct Pass<'a> {
     /// The jobs' texts.
     flat: &'a Flat,
     pooling: Pooling,
+}
+
+/// What came of a pass.
+struct Computed {
+    /// Per text.
+    values: Vec<Vec<f32>>,
+    /// Time that it waited for the machine.
+    waited: Duration,
 }
 
 impl Pass<'_> {
@@ -134,18 +145,20 @@ impl Passes {
             (Net::Decoder(Box::new(net)), facts)
         };
         let tenant = options.machine.join(net.layers(), compute.scratch_bytes());
-        Ok((Passes { tenant, net, pooling: recipe.pooling, flat: Flat::default() }, facts))
+        let (pooling, flat, waited) = (recipe.pooling, Flat::default(), Duration::ZERO);
+        Ok((Passes { tenant, net, pooling, flat, waited }, facts))
     }
 
     /// Results of one pass.
     fn pass(&mut self, jobs: &[Job]) -> Vec<Values> {
         self.flat.fill(jobs);
         let pass = Pass { jobs, flat: &self.flat, pooling: self.pooling };
-        let results = match &mut self.net {
+        let Computed { values, waited } = match &mut self.net {
             Net::Encoder(net) => net.run(&mut self.tenant, &pass),
             Net::Decoder(net) => net.run(&mut self.tenant, &pass),
         };
-        results.into_iter().map(finite).collect()
+        self.waited += waited;
+        values.into_iter().map(finite).collect()
     }
 
     fn pass_tokens(&self) -> usize {
@@ -178,6 +191,10 @@ impl Worker<Job, Values> for Passes {
             first = end;
         }
         results
+    }
+
+    fn take_wait(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
     }
 }
 

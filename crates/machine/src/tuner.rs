@@ -237,7 +237,7 @@ impl Half {
     /// Mean seconds of a layer. From three layers on the longest is left out: it may have been interrupted.
     fn mean(&self) -> Option<f64> {
         let (total, count) = if self.count >= 3 {
-            (self.total - self.longest, self.count - 1)
+            (self.total.saturating_sub(self.longest), self.count - 1)
         } else {
             (self.total, self.count)
         };

@@ -113,7 +113,7 @@ impl Simulated {
 
     fn start(&mut self, now: Duration) {
         let Doing::Waiting { since } = self.doing else { panic!("a lease for one who did not ask") };
-        self.longest_wait = self.longest_wait.max(now - since);
+        self.longest_wait = self.longest_wait.max(now.saturating_sub(since));
         let until = now + Duration::from_micros(self.load.part);
         self.doing = Doing::Computing { until, parts_left: self.load.parts - 1 };
     }

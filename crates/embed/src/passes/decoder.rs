@@ -3,6 +3,8 @@
 //! Texts are computed in steps that fill up across texts; one longer than a step goes piece by piece, its keys and values
 //! kept meanwhile.
 
+use std::time::Duration;
+
 use ropeway_kernels::Compute;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_machine::Tenant;
@@ -11,7 +13,7 @@ use ropeway_model::load::Progress;
 use ropeway_model::{Decoder, DecoderSpec, KvCache, Precision, StepArrays, StepLimits, Workspace, load};
 use ropeway_weights::Checkpoint;
 
-use super::{Facts, Flat, Pass, PassOptions};
+use super::{Computed, Facts, Flat, Pass, PassOptions};
 use crate::{EmbedError, Recipe};
 
 pub(super) struct DecoderNet {
@@ -79,9 +81,10 @@ impl DecoderNet {
     }
 
     /// The last token's vector of every text.
-    pub(super) fn run(&mut self, tenant: &mut Tenant, pass: &Pass<'_>) -> Vec<Vec<f32>> {
+    pub(super) fn run(&mut self, tenant: &mut Tenant, pass: &Pass<'_>) -> Computed {
         let flat = pass.flat;
-        let mut vectors = vec![Vec::new(); flat.rows.len()];
+        let mut values = vec![Vec::new(); flat.rows.len()];
+        let mut waited = Duration::ZERO;
         let firsts = first_blocks(flat);
         let pieces = pieces(flat);
         let mut rest = pieces.as_slice();
@@ -94,13 +97,14 @@ impl DecoderNet {
             }
             let mut lease = tenant.lease(pass.lease_request(self.arrays.len()));
             let ends = self.decoder.vectors(&mut lease, &self.arrays.step(), &mut self.kv, &mut self.work);
+            waited += lease.waited();
             drop(lease);
             let ended = step_pieces.iter().filter(|piece| piece.last);
             for (piece, vector) in ended.zip(ends.chunks_exact(self.decoder.spec.hidden)) {
-                vectors[piece.text] = vector.to_vec();
+                values[piece.text] = vector.to_vec();
             }
         }
-        vectors
+        Computed { values, waited }
     }
 }
 

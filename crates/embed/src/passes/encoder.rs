@@ -7,7 +7,7 @@ use ropeway_model::encoder::{Encoder, EncoderSpec, EncoderWork, Texts};
 use ropeway_model::load::Progress;
 use ropeway_weights::Checkpoint;
 
-use super::{Facts, Job, Pass, PassOptions, Wanted};
+use super::{Computed, Facts, Job, Pass, PassOptions, Wanted};
 use crate::EmbedError;
 
 pub(super) struct EncoderNet {
@@ -47,19 +47,20 @@ impl EncoderNet {
     }
 
     /// A pooled vector or a score for every text.
-    pub(super) fn run(&mut self, tenant: &mut Tenant, pass: &Pass<'_>) -> Vec<Vec<f32>> {
+    pub(super) fn run(&mut self, tenant: &mut Tenant, pass: &Pass<'_>) -> Computed {
         let Pass { jobs, flat, pooling } = *pass;
         let texts = Texts { tokens: &flat.tokens, types: &flat.types, rows: &flat.rows };
         let mut lease = tenant.lease(pass.lease_request(flat.tokens.len()));
         self.encoder.forward(&mut lease, &texts, &mut self.work);
         let wants_scores = jobs.iter().any(|job| job.wanted == Wanted::Score);
         let scores = wants_scores.then(|| self.encoder.scores(lease.compute(), &texts, &mut self.work));
+        let waited = lease.waited();
         drop(lease);
         let scores = scores.flatten().unwrap_or_default();
         let result = |(index, job): (usize, &Job)| match job.wanted {
             Wanted::Score => scores.get(index).copied().into_iter().collect(),
             Wanted::Vector => self.work.pooled(texts.rows[index].clone(), pooling),
         };
-        jobs.iter().enumerate().map(result).collect()
+        Computed { values: jobs.iter().enumerate().map(result).collect(), waited }
     }
 }
