@@ -15,6 +15,8 @@
 
 use std::time::Duration;
 
+use ropeway_executor::Class;
+
 /// What an operator may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -35,25 +37,13 @@ impl Default for Settings {
     }
 }
 
-/// Who goes first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
-    /// Somebody is waiting for it.
-    High,
-    /// The rest.
-    #[default]
-    Normal,
-    /// Whenever there is room.
-    Low,
-}
-
 /// What a job weighs and when it wants to go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Its share of the token budget.
     pub tokens: usize,
-    /// Who goes first.
-    pub priority: Priority,
+    /// How urgent it is.
+    pub class: Class,
 }
 
 /// What to do now.
@@ -67,7 +57,7 @@ pub enum Decision {
     Idle,
 }
 
-/// Batches that may pass a job over before it goes first: bounds what priorities and sizes can cost anyone.
+/// Batches that may pass a job over before it goes first: bounds what classes and sizes can cost anyone.
 const MOST_PASSES: u32 = 8;
 
 /// Gaps between arrivals after which no more are expected.
@@ -82,8 +72,8 @@ struct Waiting<J> {
 }
 
 impl<J> Waiting<J> {
-    fn rank(&self) -> Priority {
-        if self.passed_over >= MOST_PASSES { Priority::High } else { self.load.priority }
+    fn rank(&self) -> Class {
+        if self.passed_over >= MOST_PASSES { Class::Interactive } else { self.load.class }
     }
 }
 
@@ -202,7 +192,7 @@ impl<J> Collector<J> {
         !self.settings.window.is_zero() && close && self.came_meanwhile > 0 && self.waiting.len() < crowd
     }
 
-    /// Takes the next batch: by priority, then by arrival, as many as fit.
+    /// Takes the next batch: by class, then by arrival, as many as fit.
     pub fn take(&mut self, now: Duration) -> Taken<J> {
         let mut order: Vec<usize> = (0..self.waiting.len()).collect();
         order.sort_by_key(|&index| self.waiting[index].rank());

@@ -18,6 +18,6 @@ pub mod collector;
 pub mod record;
 pub mod service;
 
-pub use collector::{Collector, Decision, Load, Priority, Settings};
+pub use collector::{Collector, Decision, Load, Settings};
 pub use record::{BatchRecord, Totals};
 pub use service::{Answer, Batcher, Failed, Rejected, Worker};

@@ -18,7 +18,9 @@ pub struct BatchRecord {
     pub window: Duration,
     /// How long its oldest job had waited.
     pub waited: Duration,
-    /// How long it took to compute.
+    /// How long it waited for hardware that its worker shares with others.
+    pub shared: Duration,
+    /// How long it took to compute, without that wait.
     pub took: Duration,
     /// Jobs of it that failed.
     pub failed: usize,
@@ -28,12 +30,13 @@ pub struct BatchRecord {
 
 impl fmt::Display for BatchRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { batch, size, tokens, window, waited, took, failed, left, .. } = self;
+        let Self { batch, size, tokens, window, waited, shared, took, failed, left, .. } = self;
         write!(
             f,
-            "batch {batch}: {size} jobs, {tokens} tokens, window {:.1} ms, waited {:.1} ms, took {:.1} ms, {left} waiting",
+            "batch {batch}: {size} jobs, {tokens} tokens, window {:.1} ms, waited {:.1} ms + {:.1} ms for the machine, took {:.1} ms, {left} waiting",
             millis(*window),
             millis(*waited),
+            millis(*shared),
             millis(*took),
         )?;
         if *failed > 0 {

@@ -22,6 +22,11 @@ use crate::record::{BatchRecord, Totals};
 pub trait Worker<J, O>: Send {
     /// One result per job, in their order.
     fn run(&mut self, jobs: &[J]) -> Vec<O>;
+
+    /// How long the runs since the last call waited for hardware that is shared with others.
+    fn take_wait(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 impl<J, O, F: FnMut(&[J]) -> Vec<O> + Send> Worker<J, O> for F {
@@ -181,11 +186,11 @@ impl<J, O> Drop for Batcher<J, O> {
 fn work<J, O>(shared: &Shared<J, O>, mut worker: impl Worker<J, O>) {
     while let Some((taken, left_at)) = next_batch(shared) {
         let record = run(&mut worker, taken, left_at);
-        let now = shared.now();
+        let (now, wait) = (shared.now(), worker.take_wait());
         let mut state = shared.lock();
         state.collector.finished(now);
-        let record =
-            BatchRecord { batch: state.totals.batches + 1, took: now.saturating_sub(left_at), ..record };
+        let took = now.saturating_sub(left_at).saturating_sub(wait);
+        let record = BatchRecord { batch: state.totals.batches + 1, shared: wait, took, ..record };
         state.totals.add(&record);
         if state.records.len() == KEPT_RECORDS {
             state.records.pop_front();

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ropeway_batcher::{Collector, Decision, Load, Priority, Settings};
+use ropeway_batcher::{Collector, Decision, Load, Settings};
+use ropeway_executor::Class;
 
 fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
@@ -14,7 +15,7 @@ fn us(time: u64) -> Duration {
 }
 
 fn load(tokens: usize) -> Load {
-    Load { tokens, priority: Priority::Normal }
+    Load { tokens, class: Class::Default }
 }
 
 /// A batch as it left.
@@ -160,10 +161,10 @@ fn a_client_alone_never_waits_for_company() {
 }
 
 #[test]
-fn low_priority_waits_but_not_for_ever() {
+fn less_urgent_jobs_wait_but_not_for_ever() {
     let mut collector = Collector::new(Settings { max_batch: 2, ..Settings::default() });
-    let low = Load { tokens: 1, priority: Priority::Low };
-    let high = Load { tokens: 1, priority: Priority::High };
+    let low = Load { tokens: 1, class: Class::Bulk };
+    let high = Load { tokens: 1, class: Class::Interactive };
     collector.push(999, low, ms(0)).expect("room");
     for round in 0..20 {
         let now = ms(1 + round);
@@ -176,7 +177,7 @@ fn low_priority_waits_but_not_for_ever() {
             return;
         }
     }
-    panic!("the job of low priority starved");
+    panic!("the bulk job starved");
 }
 
 #[test]
@@ -200,10 +201,10 @@ proptest! {
         window in 0..20u64,
     ) {
         let mut now = 0;
-        let arrivals: Vec<Arrival> = gaps.iter().map(|&(gap, tokens, priority)| {
+        let arrivals: Vec<Arrival> = gaps.iter().map(|&(gap, tokens, class)| {
             now += gap;
-            let priority = [Priority::High, Priority::Normal, Priority::Low][usize::from(priority)];
-            Arrival { at: us(now), load: Load { tokens, priority } }
+            let class = Class::ALL[usize::from(class)];
+            Arrival { at: us(now), load: Load { tokens, class } }
         }).collect();
         let settings = Settings { window: ms(window), max_batch, max_tokens, queue: 1000 };
         let left = simulate(settings, &arrivals);

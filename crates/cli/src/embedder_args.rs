@@ -4,16 +4,16 @@ use clap::Args;
 use ropeway_embed::{Embedder, EmbedderOptions};
 use ropeway_hub::Hub;
 use ropeway_hub::catalogue::DEFAULT_EMBEDDING_MODEL;
-use ropeway_kernels::Isa;
 use ropeway_model::{LoadOptions, Precision, Quantize};
 use ropeway_weights::Checkpoint;
 
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::model_args::{LoadBar, parse_isa};
+use crate::machine_args::MachineArgs;
+use crate::model_args::LoadBar;
 use crate::pulling;
 
-/// How an embedding model is run on this machine.
+/// How an embedding model is run.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Model options")]
 pub struct EmbedderArgs {
@@ -24,25 +24,17 @@ pub struct EmbedderArgs {
     /// close to the same vectors
     #[arg(long)]
     int8: bool,
-    /// Compute threads (default: one per core)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// Instruction set: avx512-vnni, avx2, portable or reference (default: the
-    /// best this CPU has)
-    #[arg(long, value_name = "NAME", value_parser = parse_isa)]
-    isa: Option<Isa>,
+    #[command(flatten)]
+    machine: MachineArgs,
 }
 
 impl EmbedderArgs {
     /// Fetches the model if it is not here yet, and loads it.
     pub fn load(&self, batching: ropeway_batcher::Settings) -> Result<Embedder, Failure> {
-        let defaults = EmbedderOptions::default();
         let options = EmbedderOptions {
-            isa: self.isa.unwrap_or(defaults.isa),
-            threads: self.threads.map_or(defaults.threads, usize::from),
             load: LoadOptions { precision: Precision::Fast, quantize: self.int8.then_some(Quantize::Q8) },
             batching,
-            ..defaults
+            ..EmbedderOptions::on(self.machine.machine())
         };
         Ok(load(&self.model, &options)?.0)
     }

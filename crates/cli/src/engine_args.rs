@@ -8,6 +8,7 @@ use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
 use ropeway_engine::settings::DEFAULT_QUEUE;
 use ropeway_engine::{DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, spawn};
 use ropeway_hub::ModelFiles;
+use ropeway_machine::Machine;
 use ropeway_model::StepLimits;
 use ropeway_text::ChatTemplate;
 use ropeway_weights::Checkpoint;
@@ -79,15 +80,6 @@ pub struct Started {
     pub memory: u64,
 }
 
-/// What an engine runs on.
-#[derive(Clone, Copy, Debug)]
-pub struct Machine {
-    /// Instruction set.
-    pub isa: &'static str,
-    /// Compute threads.
-    pub threads: usize,
-}
-
 impl EngineArgs {
     /// Loads the model, fetching it first if need be, and starts an engine on it.
     pub fn start(&self, options: &ModelArgs, model: &str, whom: For) -> Result<Started, Failure> {
@@ -96,9 +88,8 @@ impl EngineArgs {
             (None, For::OneConversation) => KvRoom::Window,
             (None, For::Many) => KvRoom::Bytes(default_kv_memory()),
         };
-        let Loaded { files, checkpoint, mut executor } = options.load(model, Room { kv, step: STEP })?;
-        let compute = executor.compute();
-        let machine = Machine { isa: compute.isa().name(), threads: compute.threads() };
+        let Loaded { files, checkpoint, executor } = options.load(model, Room { kv, step: STEP })?;
+        let machine = options.machine();
         let memory = executor.memory();
         let (handle, thread) = spawn(Box::new(executor), &self.settings());
         Ok(Started { name: files.name.clone(), files, checkpoint, handle, thread, machine, memory })
@@ -143,10 +134,10 @@ impl Started {
 
     /// One line about it for people.
     pub fn summary(&self) -> String {
-        let Machine { isa, threads } = self.machine;
+        let (isa, threads) = (self.machine.isa().name(), self.machine.threads().most());
         let (name, tokens, context) = (&self.name, self.kv_tokens(), self.handle.limits().context);
         format!(
-            "{name} on {isa} with {threads} threads; KV memory for {tokens} tokens, at most {context} a request"
+            "{name} on {isa} with up to {threads} threads; KV memory for {tokens} tokens, at most {context} a request"
         )
     }
 }

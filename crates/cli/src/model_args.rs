@@ -1,32 +1,26 @@
 //! The arguments of every command that loads a model, and the loading itself.
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
 use ropeway_hub::{Hub, ModelFiles};
-use ropeway_kernels::Isa;
 use ropeway_kernels::kv::KvFormat;
-use ropeway_kernels::turnstile::Turnstile;
+use ropeway_machine::Machine;
 use ropeway_model::{LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits};
 use ropeway_weights::Checkpoint;
 
 use crate::failure::Failure;
+use crate::machine_args::MachineArgs;
 use crate::pulling;
 
-/// How a model is run on this machine.
+/// How a model is run.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Model options")]
 pub struct ModelArgs {
-    /// Compute threads (default: one per core)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// Instruction set: avx512-vnni, avx2, portable or reference (default: the
-    /// best this CPU has)
-    #[arg(long, value_name = "NAME", value_parser = parse_isa)]
-    isa: Option<Isa>,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// Longest conversation, in tokens (default: what the model was trained
     /// for)
     #[arg(long, value_name = "TOKENS")]
@@ -45,9 +39,6 @@ pub struct ModelArgs {
     /// `f32` computes everything in plain floats: slow, the judge of `fast`
     #[arg(long, value_name = "HOW", default_value = "fast")]
     precision: PrecisionArg,
-    /// Where models on the same cores take turns.
-    #[arg(skip)]
-    pub turnstile: Option<Arc<Turnstile>>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -67,11 +58,6 @@ enum KvArg {
 enum PrecisionArg {
     Fast,
     F32,
-}
-
-/// An instruction set by its name.
-pub fn parse_isa(name: &str) -> Result<Isa, String> {
-    Isa::named(name).map_err(|error| error.to_string())
 }
 
 fn parse_scaling(text: &str) -> Result<RopeScalingChoice, String> {
@@ -114,7 +100,7 @@ impl ModelArgs {
         let hub = Hub::from_env()?;
         let files = pulling::pull(&hub, model)?.files;
         let checkpoint = Checkpoint::open(files.checkpoint())?;
-        let mut options = self.options(room.step);
+        let mut options = self.options(Some(room.step));
         options.kv_tokens = match room.kv {
             KvRoom::Window => None,
             KvRoom::Tokens(tokens) => Some(tokens),
@@ -125,23 +111,18 @@ impl ModelArgs {
         Ok(Loaded { files, checkpoint, executor })
     }
 
-    /// Instruction set.
-    pub fn isa(&self) -> Isa {
-        self.isa.unwrap_or_else(Isa::best)
-    }
-
-    /// Compute threads.
-    pub fn threads(&self) -> usize {
-        self.threads.map_or_else(|| CpuOptions::default().threads, usize::from)
+    /// What it computes on: the same machine for every model that is loaded with clones of these arguments.
+    pub fn machine(&self) -> Machine {
+        self.machine.machine()
     }
 
     /// Bytes of KV memory for so many tokens, but no more than one window.
     pub fn kv_bytes(&self, tokens: usize, checkpoint: &Checkpoint) -> Result<u64, Failure> {
-        Ok(self.options(CpuOptions::default().step).kv_bytes(tokens, checkpoint)?)
+        Ok(self.options(None).kv_bytes(tokens, checkpoint)?)
     }
 
-    fn options(&self, step: StepLimits) -> CpuOptions {
-        let defaults = CpuOptions::default();
+    fn options(&self, step: Option<StepLimits>) -> CpuOptions {
+        let defaults = CpuOptions::on(self.machine());
         let precision = match self.precision {
             PrecisionArg::Fast => Precision::Fast,
             PrecisionArg::F32 => Precision::F32,
@@ -151,8 +132,6 @@ impl ModelArgs {
             QuantizeArg::Q4 => Quantize::Q4,
         });
         CpuOptions {
-            isa: self.isa(),
-            threads: self.threads(),
             load: LoadOptions { precision, quantize },
             kv_format: self.kv.map(|kv| match kv {
                 KvArg::S16 => KvFormat::S16,
@@ -161,8 +140,7 @@ impl ModelArgs {
             }),
             context: self.context,
             rope_scaling: self.rope_scaling,
-            step,
-            turnstile: self.turnstile.clone(),
+            step: step.unwrap_or(defaults.step),
             ..defaults
         }
     }

@@ -1,19 +1,16 @@
 //! The [`Executor`] of this crate: checks a batch, runs the forward pass, samples its rows.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_kernels::activations;
-use ropeway_kernels::attention::Span;
+use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
-use ropeway_kernels::route::KvSlot;
-use ropeway_kernels::turnstile::Turnstile;
-use ropeway_kernels::{Compute, Isa};
+use ropeway_machine::{LeaseRequest, Machine, Tenant, Threads};
 use ropeway_model::load::Progress;
 use ropeway_model::{
-    Decoder, DecoderSpec, KvCache, LoadError, LoadOptions, RopeScalingChoice, Step, StepLimits, Workspace,
-    load,
+    Decoder, DecoderSpec, KvCache, LoadError, LoadOptions, RopeScalingChoice, StepArrays, StepLimits,
+    Workspace, load,
 };
 use ropeway_weights::Checkpoint;
 
@@ -24,13 +21,11 @@ use crate::sampling::{Asked, Samplers};
 /// step's arrays to stay near it.
 pub const DEFAULT_STEP_TOKENS: usize = 512;
 
-/// How to run a model on this machine.
+/// How to run a model.
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
-    /// Instruction set.
-    pub isa: Isa,
-    /// Compute threads.
-    pub threads: usize,
+    /// The threads that compute it, shared with other models of the process.
+    pub machine: Machine,
     /// How weights are loaded.
     pub load: LoadOptions,
     /// Number format of keys and values; `None` chooses by precision.
@@ -43,27 +38,29 @@ pub struct CpuOptions {
     pub kv_tokens: Option<usize>,
     /// Most tokens and rows of logits in one step.
     pub step: StepLimits,
-    /// Where steps take turns with other models on the same cores; `None` has the cores to itself.
-    pub turnstile: Option<Arc<Turnstile>>,
 }
 
 impl Default for CpuOptions {
+    /// A machine of its own, with all threads of this CPU.
     fn default() -> Self {
+        Self::on(Machine::with_threads(Threads::available()))
+    }
+}
+
+impl CpuOptions {
+    /// The defaults on a machine.
+    pub fn on(machine: Machine) -> Self {
         Self {
-            isa: Isa::best(),
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            machine,
             load: LoadOptions::default(),
             kv_format: None,
             context: None,
             rope_scaling: None,
             kv_tokens: None,
             step: StepLimits { tokens: DEFAULT_STEP_TOKENS, rows: 64 },
-            turnstile: None,
         }
     }
-}
 
-impl CpuOptions {
     /// Number format of keys and values.
     pub fn kv_format(&self) -> KvFormat {
         self.kv_format.unwrap_or(match self.load.precision {
@@ -89,25 +86,15 @@ impl CpuOptions {
 
 /// A model on the CPU.
 pub struct CpuExecutor {
-    compute: Compute,
+    tenant: Tenant,
     decoder: Decoder,
     kv: KvCache,
     work: Workspace,
     samplers: Samplers,
-    flat: Flat,
+    /// The batch as the forward pass reads it; refilled every step.
+    arrays: StepArrays,
     /// Results of the step that was launched, until they are collected.
     done: StepOutput,
-    turnstile: Option<Arc<Turnstile>>,
-}
-
-/// The batch as the forward pass reads it; refilled every step.
-#[derive(Default)]
-struct Flat {
-    positions: Vec<u32>,
-    slots: Vec<KvSlot>,
-    spans: Vec<Span>,
-    tables: Vec<u32>,
-    logit_rows: Vec<u32>,
 }
 
 impl CpuExecutor {
@@ -128,23 +115,15 @@ impl CpuExecutor {
             let context = options.context.unwrap_or(spec.context);
             spec = spec.with_context(context, options.rope_scaling)?;
         }
-        let mut compute = Compute::new(options.isa, options.threads);
+        let mut compute = options.machine.loading_compute();
         let decoder = load(checkpoint, spec, options.load, &mut compute, progress)?;
         let blocks = options.kv_tokens.unwrap_or(decoder.spec.context).div_ceil(BLOCK).max(1);
         let kv = KvCache::new(&decoder.spec, options.kv_format(), blocks);
         let work = Workspace::new(&decoder, kv.layout(), options.step, &mut compute);
         let samplers = Samplers::new(&compute);
-        let turnstile = options.turnstile.clone();
-        Ok(Self {
-            compute,
-            decoder,
-            kv,
-            work,
-            samplers,
-            flat: Flat::default(),
-            done: StepOutput::default(),
-            turnstile,
-        })
+        let tenant = options.machine.join(decoder.spec.layers.len(), compute.scratch_bytes());
+        let (arrays, done) = (StepArrays::default(), StepOutput::default());
+        Ok(Self { tenant, decoder, kv, work, samplers, arrays, done })
     }
 
     /// The model.
@@ -158,9 +137,9 @@ impl CpuExecutor {
         (self.decoder.weight_bytes() + kv) as u64
     }
 
-    /// The machine it runs on.
-    pub fn compute(&mut self) -> &mut Compute {
-        &mut self.compute
+    /// Its place on the machine.
+    pub fn tenant(&mut self) -> &mut Tenant {
+        &mut self.tenant
     }
 
     /// The logits of row `row` of the last step, as the sampler left them.
@@ -170,50 +149,39 @@ impl CpuExecutor {
 
     /// Runs the forward pass alone: logits are computed and left in place, nothing is sampled.
     pub fn forward(&mut self, batch: &Batch) -> Result<(), ExecutorError> {
+        self.prepare(batch)?;
+        if !batch.tokens.is_empty() {
+            let mut lease = self.tenant.lease(lease_request(batch));
+            self.decoder.forward(&mut lease, &self.arrays.step(), &mut self.kv, &mut self.work);
+        }
+        Ok(())
+    }
+
+    /// Everything that happens before the step's first layer.
+    fn prepare(&mut self, batch: &Batch) -> Result<(), ExecutorError> {
         batch.check(&self.limits())?;
         for (from, to) in &batch.copies {
             self.kv.copy(from.0 as usize, to.0 as usize);
         }
-        if batch.tokens.is_empty() {
-            return Ok(());
-        }
-        self.flat.fill(batch);
-        let step = Step {
-            tokens: &batch.tokens,
-            positions: &self.flat.positions,
-            slots: &self.flat.slots,
-            tables: &self.flat.tables,
-            spans: &self.flat.spans,
-            logit_rows: &self.flat.logit_rows,
-        };
-        self.decoder.forward(&mut self.compute, &step, &mut self.kv, &mut self.work);
+        fill(&mut self.arrays, batch);
         Ok(())
     }
 }
 
-impl Flat {
-    fn fill(&mut self, batch: &Batch) {
-        self.positions.clear();
-        self.slots.clear();
-        self.spans.clear();
-        self.tables.clear();
-        self.tables.extend(batch.blocks.iter().map(|block| block.0));
-        for chunk in &batch.chunks {
-            let table = &self.tables[chunk.blocks.clone()];
-            for position in chunk.start..chunk.start + chunk.tokens.len() {
-                self.positions.push(position as u32);
-                let slot = KvSlot { block: table[position / BLOCK], slot: (position % BLOCK) as u32 };
-                self.slots.push(slot);
-            }
-            self.spans.push(Span {
-                first_row: chunk.tokens.start,
-                start: chunk.start,
-                len: chunk.tokens.len(),
-                table: chunk.blocks.clone(),
-            });
-        }
-        self.logit_rows.clear();
-        self.logit_rows.extend(batch.rows.iter().map(|row| row.token as u32));
+/// A step is leased whole: its streams wait for all of it.
+fn lease_request(batch: &Batch) -> LeaseRequest {
+    LeaseRequest { class: batch.class, budget: batch.expected, tokens: batch.tokens.len(), yields: false }
+}
+
+/// Flattens a batch into the arrays that the forward pass reads.
+fn fill(arrays: &mut StepArrays, batch: &Batch) {
+    arrays.clear();
+    for chunk in &batch.chunks {
+        let table = batch.blocks[chunk.blocks.clone()].iter().map(|block| block.0);
+        arrays.push_chunk(&batch.tokens[chunk.tokens.clone()], chunk.start, table);
+    }
+    for row in &batch.rows {
+        arrays.want_logits(row.token);
     }
 }
 
@@ -229,17 +197,22 @@ impl Executor for CpuExecutor {
             vocab: self.decoder.spec.vocab,
             tile: activations::TILE,
             ahead: 0,
-            cost: guess::cost(&self.decoder, self.compute.threads()),
+            cost: guess::cost(&self.decoder, self.tenant.machine().threads().most()),
         }
     }
 
     /// Computes the step at once: the cores that would plan the next one are the ones that compute this one.
     fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), ExecutorError> {
-        let turnstile = self.turnstile.clone();
-        let _turn = turnstile.as_deref().map(Turnstile::enter);
-        self.forward(batch)?;
+        self.prepare(batch)?;
+        self.done.clear();
+        if batch.tokens.is_empty() {
+            return Ok(());
+        }
+        let mut lease = self.tenant.lease(lease_request(batch));
+        self.decoder.forward(&mut lease, &self.arrays.step(), &mut self.kv, &mut self.work);
         let logits = self.work.logit_rows(batch.rows.len());
-        self.samplers.run(&mut self.compute, Asked { batch, guides }, logits, &mut self.done);
+        self.samplers.run(lease.compute(), Asked { batch, guides }, logits, &mut self.done);
+        self.done.waited = lease.waited();
         Ok(())
     }
 

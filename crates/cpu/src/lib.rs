@@ -14,3 +14,4 @@ mod guess;
 pub mod sampling;
 
 pub use executor::{CpuExecutor, CpuOptions};
+pub use ropeway_machine::{Machine, Threads};

@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 
-use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_cpu::{CpuExecutor, CpuOptions, Machine, Threads};
 use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, StepOutput};
 use ropeway_kernels::Isa;
 use ropeway_kernels::kv::KvFormat;
@@ -31,8 +31,7 @@ fn cases() -> Vec<Case> {
 impl Case {
     fn open(&self, options: &CpuOptions) -> CpuExecutor {
         let context = self.expected["context"].as_u64().map(|context| context as usize);
-        let options =
-            CpuOptions { context, step: StepLimits { tokens: 64, rows: 64 }, threads: 2, ..options.clone() };
+        let options = CpuOptions { context, step: StepLimits { tokens: 64, rows: 64 }, ..options.clone() };
         let path = fixtures().join(&self.path);
         CpuExecutor::open(&path, &options, &mut |_, _| {})
             .unwrap_or_else(|error| panic!("{}: {error}", self.path))
@@ -83,7 +82,8 @@ fn relative_error(got: &[f32], want: &[f64]) -> f64 {
 }
 
 fn options(precision: Precision, quantize: Option<Quantize>, kv_format: Option<KvFormat>) -> CpuOptions {
-    CpuOptions { load: LoadOptions { precision, quantize }, kv_format, ..CpuOptions::default() }
+    let two_threads = CpuOptions::on(Machine::with_threads(Threads::UpTo(2)));
+    CpuOptions { load: LoadOptions { precision, quantize }, kv_format, ..two_threads }
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn greedy(executor: &mut CpuExecutor, prompt: &[u32], count: usize) -> Vec<u32> 
 fn every_instruction_set_and_chunking_gives_a_row_the_same_bits() {
     for case in cases() {
         for isa in Isa::available() {
-            let mut executor = case.open(&CpuOptions { isa, ..CpuOptions::default() });
+            let mut executor = case.open(&CpuOptions::on(Machine::new(isa, Threads::UpTo(2))));
             let prompt = case.prompt();
             let whole = all_logits(&mut executor, &prompt);
             for chunk in [1, 5, 17] {

@@ -5,12 +5,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ropeway_batcher::{Answer, BatchRecord, Batcher, Failed, Load, Priority, Settings, Totals};
-use ropeway_kernels::Isa;
-use ropeway_kernels::turnstile::Turnstile;
+use ropeway_batcher::{Answer, BatchRecord, Batcher, Failed, Load, Settings, Totals};
+use ropeway_executor::Class;
+use ropeway_machine::{Machine, Threads};
 use ropeway_model::LoadOptions;
 use ropeway_model::encoder::pooling::normalise;
 use ropeway_model::load::Progress;
@@ -28,30 +27,27 @@ pub const MOST_TOKENS: usize = 8192;
 /// How the service runs.
 #[derive(Clone, Debug)]
 pub struct EmbedderOptions {
-    /// Instruction set.
-    pub isa: Isa,
-    /// Compute threads.
-    pub threads: usize,
+    /// The threads that compute it, shared with other models of the process.
+    pub machine: Machine,
     /// How weights are loaded; `quantize` packs them as integers.
     pub load: LoadOptions,
     /// How texts are batched.
     pub batching: Settings,
     /// The longest text; at most the model's own and [`MOST_TOKENS`].
     pub max_tokens: usize,
-    /// Where passes take turns with other models on the same cores.
-    pub turnstile: Option<Arc<Turnstile>>,
 }
 
 impl Default for EmbedderOptions {
+    /// A machine of its own, with all threads of this CPU.
     fn default() -> Self {
-        Self {
-            isa: Isa::best(),
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            load: LoadOptions::default(),
-            batching: Settings::default(),
-            max_tokens: MOST_TOKENS,
-            turnstile: None,
-        }
+        Self::on(Machine::with_threads(Threads::available()))
+    }
+}
+
+impl EmbedderOptions {
+    /// The defaults on a machine.
+    pub fn on(machine: Machine) -> Self {
+        Self { machine, load: LoadOptions::default(), batching: Settings::default(), max_tokens: MOST_TOKENS }
     }
 }
 
@@ -102,12 +98,10 @@ impl Embedder {
         let recipe = Recipe::of(checkpoint)?;
         let tokenizer = Tokenizer::from_checkpoint(checkpoint).ok();
         let pass_options = PassOptions {
-            isa: options.isa,
-            threads: options.threads,
+            machine: options.machine.clone(),
             load: options.load,
             pass_tokens: options.batching.max_tokens.clamp(1, MOST_TOKENS),
             max_tokens: options.max_tokens.min(MOST_TOKENS),
-            turnstile: options.turnstile.clone(),
         };
         let (passes, facts) = Passes::load(checkpoint, &recipe, &pass_options, progress)?;
         let batcher = Batcher::spawn("embedder", options.batching, passes);
@@ -133,7 +127,7 @@ impl Embedder {
         }
         let Read { job, truncated } = self.reader.single(input, options)?;
         let tokens = job.tokens.len();
-        let answer = self.submit(job, options.priority)?;
+        let answer = self.submit(job)?;
         let finish = Finish {
             dimensions: options.dimensions.unwrap_or(most),
             normalise: options
@@ -146,13 +140,13 @@ impl Embedder {
     }
 
     /// Asks how well a document fits a query.
-    pub fn score(&self, query: &str, document: &str, priority: Priority) -> Result<PendingScore, EmbedError> {
+    pub fn score(&self, query: &str, document: &str, class: Class) -> Result<PendingScore, EmbedError> {
         if !self.facts.can_score {
             return Err(EmbedError::NotARanker);
         }
-        let Read { job, .. } = self.reader.pair(query, document)?;
+        let Read { job, .. } = self.reader.pair(query, document, class)?;
         let tokens = job.tokens.len();
-        Ok(PendingScore { answer: self.submit(job, priority)?, tokens, squash: self.squash })
+        Ok(PendingScore { answer: self.submit(job)?, tokens, squash: self.squash })
     }
 
     /// What the batches so far came to.
@@ -165,8 +159,8 @@ impl Embedder {
         self.batcher.records_after(batch)
     }
 
-    fn submit(&self, job: Job, priority: Priority) -> Result<Answer<Values>, EmbedError> {
-        let load = Load { tokens: job.tokens.len(), priority };
+    fn submit(&self, job: Job) -> Result<Answer<Values>, EmbedError> {
+        let load = Load { tokens: job.tokens.len(), class: job.class };
         Ok(self.batcher.submit(job, load)?)
     }
 }

@@ -1,24 +1,26 @@
 //! The model itself: batches of texts in, a vector or a score per text out. Owned by the worker's thread.
 //!
-//! [`decoder`] has what is particular to decoders. A batch runs as one pass of ragged texts, or several where it has more tokens than a pass may. Between layers it steps
-//! aside for other models on the same cores.
+//! `encoder.rs` and `decoder.rs` have what is particular to each kind of model. A batch runs as one pass of ragged texts,
+//! or several where it has more tokens than a pass may. Between layers it yields the machine to other models.
 
 mod decoder;
+mod encoder;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::time::Duration;
 
 use ropeway_batcher::Worker;
+use ropeway_executor::Class;
 use ropeway_kernels::kv::BLOCK;
-use ropeway_kernels::turnstile::{Turn, Turnstile};
-use ropeway_kernels::{Compute, Isa};
+use ropeway_machine::{LeaseRequest, Machine, Tenant};
 use ropeway_model::LoadOptions;
-use ropeway_model::encoder::{Encoder, EncoderSpec, EncoderWork, Pooling, Texts};
+use ropeway_model::encoder::{EncoderSpec, Pooling};
 use ropeway_model::load::Progress;
 use ropeway_weights::Checkpoint;
 
 use crate::{EmbedError, Recipe};
 use decoder::DecoderNet;
+use encoder::EncoderNet;
 
 /// One text, ready to compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Job {
     pub types: Vec<u8>,
     /// What is wanted of it.
     pub wanted: Wanted,
+    /// How urgent it is.
+    pub class: Class,
 }
 
 /// What is wanted of a text.
@@ -47,35 +51,57 @@ pub type Values = Result<Vec<f32>, NotFinite>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotFinite;
 
-/// How the model runs on this machine.
+/// How the model runs.
 #[derive(Clone, Debug)]
 pub struct PassOptions {
-    /// Instruction set.
-    pub isa: Isa,
-    /// Compute threads.
-    pub threads: usize,
+    /// The threads that compute it, shared with other models of the process.
+    pub machine: Machine,
     /// How weights are loaded.
     pub load: LoadOptions,
     /// Most tokens of a pass; a longer text has one to itself.
     pub pass_tokens: usize,
     /// The longest text, where that is to be less than the model's own.
     pub max_tokens: usize,
-    /// Where passes take turns with other models.
-    pub turnstile: Option<Arc<Turnstile>>,
 }
 
 /// A loaded model and everything its passes write.
 pub struct Passes {
-    compute: Compute,
+    tenant: Tenant,
     net: Net,
     pooling: Pooling,
-    turnstile: Option<Arc<Turnstile>>,
     flat: Flat,
+    /// Time that passes waited for the machine since it was last asked for.
+    waited: Duration,
 }
 
 enum Net {
-    Encoder(Box<Encoder>, Box<EncoderWork>),
+    Encoder(Box<EncoderNet>),
     Decoder(Box<DecoderNet>),
+}
+
+/// What one pass computes.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    jobs: &'a [Job],
+    /// The jobs' texts.
+    flat: &'a Flat,
+    pooling: Pooling,
+}
+
+/// What came of a pass.
+struct Computed {
+    /// Per text.
+    values: Vec<Vec<f32>>,
+    /// Time that it waited for the machine.
+    waited: Duration,
+}
+
+impl Pass<'_> {
+    /// Nobody waits for a single layer, so others may compute in between.
+    fn lease_request(&self, tokens: usize) -> LeaseRequest {
+        let class = self.jobs.iter().map(|job| job.class).min().unwrap_or_default();
+        LeaseRequest { class, tokens, yields: true, ..LeaseRequest::default() }
+    }
 }
 
 /// A pass's texts, one after the other.
@@ -109,36 +135,35 @@ impl Passes {
         options: &PassOptions,
         progress: Progress<'_>,
     ) -> Result<(Passes, Facts), EmbedError> {
-        let mut compute = Compute::new(options.isa, options.threads);
+        let mut compute = options.machine.loading_compute();
         let limit = recipe.max_tokens.unwrap_or(usize::MAX).min(options.max_tokens).max(1);
         let (net, facts) = if EncoderSpec::describes(checkpoint) {
-            encoder_net(checkpoint, limit, options, &mut compute, progress)?
+            let (net, facts) = EncoderNet::load(checkpoint, limit, options, &mut compute, progress)?;
+            (Net::Encoder(Box::new(net)), facts)
         } else {
-            decoder::load_net(checkpoint, recipe, limit, options, &mut compute, progress)?
+            let (net, facts) = DecoderNet::load(checkpoint, recipe, limit, options, &mut compute, progress)?;
+            (Net::Decoder(Box::new(net)), facts)
         };
-        let turnstile = options.turnstile.clone();
-        Ok((Passes { compute, net, pooling: recipe.pooling, turnstile, flat: Flat::default() }, facts))
+        let tenant = options.machine.join(net.layers(), compute.scratch_bytes());
+        let (pooling, flat, waited) = (recipe.pooling, Flat::default(), Duration::ZERO);
+        Ok((Passes { tenant, net, pooling, flat, waited }, facts))
     }
 
     /// Results of one pass.
     fn pass(&mut self, jobs: &[Job]) -> Vec<Values> {
-        let turnstile = self.turnstile.clone();
-        let mut turn = turnstile.as_deref().map(Turnstile::enter);
         self.flat.fill(jobs);
-        let results = match &mut self.net {
-            Net::Encoder(encoder, work) => {
-                let texts =
-                    Texts { tokens: &self.flat.tokens, types: &self.flat.types, rows: &self.flat.rows };
-                encode(encoder, work, &mut self.compute, &texts, jobs, self.pooling, turn.as_mut())
-            }
-            Net::Decoder(net) => net.decode(&mut self.compute, &self.flat, turn.as_mut()),
+        let pass = Pass { jobs, flat: &self.flat, pooling: self.pooling };
+        let Computed { values, waited } = match &mut self.net {
+            Net::Encoder(net) => net.run(&mut self.tenant, &pass),
+            Net::Decoder(net) => net.run(&mut self.tenant, &pass),
         };
-        results.into_iter().map(finite).collect()
+        self.waited += waited;
+        values.into_iter().map(finite).collect()
     }
 
     fn pass_tokens(&self) -> usize {
         match &self.net {
-            Net::Encoder(_, work) => work.tokens(),
+            Net::Encoder(net) => net.tokens(),
             Net::Decoder(net) => net.tokens(),
         }
     }
@@ -146,7 +171,7 @@ impl Passes {
     /// What a text takes of a pass.
     fn room_of(&self, job: &Job) -> usize {
         match self.net {
-            Net::Encoder(..) => job.tokens.len(),
+            Net::Encoder(_) => job.tokens.len(),
             Net::Decoder(_) => job.tokens.len().next_multiple_of(BLOCK),
         }
     }
@@ -167,51 +192,19 @@ impl Worker<Job, Values> for Passes {
         }
         results
     }
+
+    fn take_wait(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
+    }
 }
 
-fn encoder_net(
-    checkpoint: &Checkpoint,
-    limit: usize,
-    options: &PassOptions,
-    compute: &mut Compute,
-    progress: Progress<'_>,
-) -> Result<(Net, Facts), EmbedError> {
-    let spec = EncoderSpec::from_checkpoint(checkpoint)?;
-    let encoder = Encoder::load(checkpoint, spec, options.load, compute, progress)?;
-    let max_tokens = encoder.spec.max_tokens.min(limit);
-    let facts = Facts {
-        family: encoder.spec.family,
-        dimensions: encoder.spec.hidden,
-        max_tokens,
-        vocab: encoder.spec.vocab,
-        can_score: encoder.can_score(),
-    };
-    let work = EncoderWork::new(&encoder, options.pass_tokens.max(max_tokens), compute);
-    Ok((Net::Encoder(Box::new(encoder), Box::new(work)), facts))
-}
-
-fn encode(
-    encoder: &Encoder,
-    work: &mut EncoderWork,
-    compute: &mut Compute,
-    texts: &Texts<'_>,
-    jobs: &[Job],
-    pooling: Pooling,
-    mut turn: Option<&mut Turn<'_>>,
-) -> Vec<Vec<f32>> {
-    encoder.forward(compute, texts, work, &mut || {
-        if let Some(turn) = &mut turn {
-            turn.step_aside();
+impl Net {
+    fn layers(&self) -> usize {
+        match self {
+            Self::Encoder(net) => net.layers(),
+            Self::Decoder(net) => net.layers(),
         }
-    });
-    let scores =
-        jobs.iter().any(|job| job.wanted == Wanted::Score).then(|| encoder.scores(compute, texts, work));
-    let scores = scores.flatten().unwrap_or_default();
-    let result = |(index, job): (usize, &Job)| match job.wanted {
-        Wanted::Score => scores.get(index).copied().into_iter().collect(),
-        Wanted::Vector => work.pooled(texts.rows[index].clone(), pooling),
-    };
-    jobs.iter().enumerate().map(result).collect()
+    }
 }
 
 fn finite(values: Vec<f32>) -> Values {

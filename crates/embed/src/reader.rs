@@ -1,6 +1,6 @@
 //! From texts to what the model reads: prompt, tokens, length, frame. Runs on the caller's thread.
 
-use ropeway_batcher::Priority;
+use ropeway_executor::Class;
 use ropeway_text::{Around, InText, PairFrame, Special, Tokenizer};
 
 use crate::passes::{Job, Wanted};
@@ -48,8 +48,8 @@ pub struct EmbedOptions {
     pub too_long: TooLong,
     /// Whether the vector is brought to length 1; `None` as the model's files say.
     pub normalise: Option<bool>,
-    /// Who goes first.
-    pub priority: Priority,
+    /// How urgent it is.
+    pub class: Class,
 }
 
 /// Content of users: the texts of special tokens mean nothing, and the frame is added here.
@@ -102,16 +102,17 @@ impl Reader {
         tokens.splice(0..0, before.iter().copied());
         tokens.extend_from_slice(after);
         self.check(&tokens)?;
-        Ok(Read { job: Job { tokens, types: Vec::new(), wanted: Wanted::Vector }, truncated })
+        let job = Job { tokens, types: Vec::new(), wanted: Wanted::Vector, class: options.class };
+        Ok(Read { job, truncated })
     }
 
-    pub(crate) fn pair(&self, query: &str, document: &str) -> Result<Read, EmbedError> {
+    pub(crate) fn pair(&self, query: &str, document: &str, class: Class) -> Result<Read, EmbedError> {
         let tokenizer = self.tokenizer()?;
         let frame = tokenizer.pair_frame().ok_or(EmbedError::NotARanker)?;
         let mut parts = [tokenizer.encode(query, CONTENT)?, tokenizer.encode(document, CONTENT)?];
         let around = frame.before.len() + frame.between.len() + frame.after.len();
         let truncated = shorten(&mut parts, self.limit.saturating_sub(around));
-        let job = framed(frame, &parts);
+        let job = framed(frame, &parts, class);
         self.check(&job.tokens)?;
         Ok(Read { job, truncated })
     }
@@ -152,13 +153,13 @@ fn shorten(parts: &mut [Vec<u32>; 2], room: usize) -> bool {
     true
 }
 
-fn framed(frame: &PairFrame, [first, second]: &[Vec<u32>; 2]) -> Job {
+fn framed(frame: &PairFrame, [first, second]: &[Vec<u32>; 2], class: Class) -> Job {
     let mut tokens = [&frame.before[..], first, &frame.between].concat();
     let mut types = vec![0; tokens.len()];
     tokens.extend_from_slice(second);
     tokens.extend_from_slice(&frame.after);
     types.resize(tokens.len(), frame.second_type);
-    Job { tokens, types, wanted: Wanted::Score }
+    Job { tokens, types, wanted: Wanted::Score, class }
 }
 
 #[cfg(test)]

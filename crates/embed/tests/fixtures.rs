@@ -2,12 +2,12 @@
 
 mod support;
 
-use ropeway_batcher::Priority;
 use ropeway_embed::{EmbedOptions, Embedder, EmbedderOptions, Input, Purpose};
+use ropeway_executor::Class;
 use ropeway_kernels::Isa;
 use ropeway_model::{Precision, Quantize};
 use serde_json::Value;
-use support::{cosine, fixtures, ids, json, loading, numbers};
+use support::{cosine, fixtures, ids, json, loading, machine, numbers};
 
 const EMBEDDERS: [&str; 9] = [
     "bert",
@@ -56,7 +56,8 @@ fn worst(name: &str, options: &EmbedderOptions) -> f64 {
 fn every_family_equals_transformers_on_every_instruction_set() {
     for name in EMBEDDERS {
         for isa in Isa::available() {
-            let error = worst(name, &EmbedderOptions { isa, ..loading(Precision::F32, None) });
+            let error =
+                worst(name, &EmbedderOptions { machine: machine(isa), ..loading(Precision::F32, None) });
             println!("{name} {isa}: {error:.1e}");
             assert!(error < 5e-5, "{name} {isa}: {error}");
         }
@@ -110,7 +111,7 @@ fn cross_encoders_score_pairs_as_transformers_does() {
         let embedder = open(name, &loading(Precision::F32, None));
         for case in expected(name)["of_texts"].as_array().expect("cases") {
             let text = |key: &str| case[key].as_str().expect("a text");
-            let score = embedder.score(text("text"), text("other"), Priority::Normal).expect("taken");
+            let score = embedder.score(text("text"), text("other"), Class::Default).expect("taken");
             let score = score.wait().expect("computed");
             assert_eq!(score.tokens, ids(&case["ids"]).len(), "{name}");
             let want = numbers(&case["vector"])[0];

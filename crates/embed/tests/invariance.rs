@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use ropeway_batcher::Worker;
 use ropeway_embed::Recipe;
 use ropeway_embed::passes::{Job, PassOptions, Passes, Wanted};
+use ropeway_executor::Class;
 use ropeway_kernels::Isa;
+use ropeway_machine::{Machine, Threads};
 use ropeway_model::{LoadOptions, Precision, Quantize};
 use ropeway_weights::Checkpoint;
 use support::fixtures;
@@ -15,18 +17,16 @@ fn passes(name: &str, isa: Isa, threads: usize, quantize: Option<Quantize>) -> P
     let checkpoint = Checkpoint::open(&fixtures().join(name)).expect("a checkpoint");
     let recipe = Recipe::of(&checkpoint).expect("a recipe");
     let options = PassOptions {
-        isa,
-        threads,
+        machine: Machine::new(isa, Threads::UpTo(threads)),
         load: LoadOptions { precision: Precision::Fast, quantize },
         pass_tokens: 150,
         max_tokens: 80,
-        turnstile: None,
     };
     Passes::load(&checkpoint, &recipe, &options, &mut |_, _| {}).expect("a model").0
 }
 
 fn job(tokens: Vec<u32>) -> Job {
-    Job { tokens, types: Vec::new(), wanted: Wanted::Vector }
+    Job { tokens, types: Vec::new(), wanted: Wanted::Vector, class: Class::Default }
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {

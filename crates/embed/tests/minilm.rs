@@ -8,7 +8,7 @@ use ropeway_embed::{EmbedOptions, EmbedderOptions, Input};
 use ropeway_kernels::Isa;
 use ropeway_model::{Precision, Quantize};
 use support::default_models::minilm;
-use support::{cosine, ids, json, loading, numbers, open};
+use support::{cosine, ids, json, loading, machine, numbers, open};
 
 /// The smallest cosine over all recorded texts; `None` without the model.
 fn least_cosine(options: &EmbedderOptions) -> Option<f64> {
@@ -28,7 +28,7 @@ fn least_cosine(options: &EmbedderOptions) -> Option<f64> {
 #[test]
 fn vectors_are_those_of_sentence_transformers_on_every_instruction_set() {
     for isa in Isa::available().into_iter().skip(1) {
-        let Some(least) = least_cosine(&EmbedderOptions { isa, ..EmbedderOptions::default() }) else {
+        let Some(least) = least_cosine(&EmbedderOptions::on(machine(isa))) else {
             return;
         };
         println!("{isa}: 1 - cosine at most {:.1e}", 1.0 - least);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_cpu::{CpuExecutor, CpuOptions, Machine, Threads};
 use ropeway_engine::{Class, Completion, Handle, Pace, Request, Settings, spawn};
 use ropeway_executor::{SamplingParams, Seed};
 use ropeway_model::StepLimits;
@@ -48,12 +48,12 @@ const UNHURRIED: Duration = Duration::from_secs(600);
 
 impl Setup {
     fn start(self) -> Option<Handle> {
+        let machine = Machine::with_threads(Threads::UpTo(self.threads));
         let options = CpuOptions {
-            threads: self.threads,
             context: Some(512),
             kv_tokens: Some(self.kv_tokens),
             step: StepLimits { tokens: self.step_tokens, rows: 64 },
-            ..CpuOptions::default()
+            ..CpuOptions::on(machine)
         };
         let executor =
             CpuExecutor::open(&smollm2()?, &options, &mut |_, _| {}).expect("the default model loads");

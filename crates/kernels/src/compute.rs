@@ -1,4 +1,4 @@
-//! The machine a step runs on: the pool, the instruction set, and each worker's scratch.
+//! What an operation runs on: the pool, the instruction set, and each worker's scratch.
 
 #![allow(unsafe_code, reason = "hands each worker its own scratch")]
 
@@ -21,7 +21,7 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// A machine of `threads` workers.
+    /// A pool of `threads` workers, all of them active.
     pub fn new(isa: Isa, threads: usize) -> Self {
         let pool = Pool::new(threads);
         Self { isa, pool, scratch: Buffer::zeroed(0), scratch_bytes: 0 }
@@ -46,9 +46,24 @@ impl Compute {
         self.isa
     }
 
-    /// Its workers.
+    /// Bytes of scratch that every worker has.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch_bytes
+    }
+
+    /// Workers that the next operation runs on.
     pub fn threads(&self) -> usize {
+        self.pool.active()
+    }
+
+    /// Workers that there are.
+    pub fn most_threads(&self) -> usize {
         self.pool.threads()
+    }
+
+    /// Has the operations from now on run on the first `threads` workers only. Results do not depend on it.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.pool.set_active(threads);
     }
 
     /// The pool itself.
@@ -134,6 +149,22 @@ impl Compute {
     }
 }
 
+/// Whoever lends a [`Compute`] to a forward pass, layer by layer. It may change how many workers take part, and may let
+/// others compute between two layers.
+pub trait ComputeSource {
+    /// What the current operations run on.
+    fn compute(&mut self) -> &mut Compute;
+
+    /// Called before every layer.
+    fn start_layer(&mut self) {}
+}
+
+impl ComputeSource for Compute {
+    fn compute(&mut self) -> &mut Compute {
+        self
+    }
+}
+
 /// Rows of numbers, and the place of each row's result.
 pub struct RowsInto<'a, R> {
     /// `[row][width]`, at least as many rows as results.
@@ -157,6 +188,7 @@ mod tests {
                 let mut results = vec![String::new(); count];
                 let mut seen = vec![Vec::new(); threads];
                 let rows = RowsInto { data: &mut data, width: 4, results: &mut results };
+                compute.set_threads(1 + count % threads);
                 compute.map_rows(rows, &mut seen, &|row, values, seen: &mut Vec<usize>| {
                     seen.push(row);
                     values[0] += 0.5;

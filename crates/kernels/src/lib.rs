@@ -5,7 +5,7 @@
 //! depends on which other rows share the batch, on chunking, or on the number of threads.
 //!
 //! # Layout
-//! - [`isa`], [`pool`], [`compute`], [`memory`]: the machine; [`turnstile`]: how several models share it.
+//! - [`isa`], [`pool`], [`compute`], [`memory`]: what operations run on.
 //! - [`packed`], [`activations`]: operands in the forms the kernels read.
 //! - [`prepare`], [`route`]: from rows of floats into those forms, norms and rotary embedding on the way.
 //! - [`kv`]: how keys and values lie in a block; [`attention`]: the walk over them, and over whole
@@ -41,7 +41,6 @@ pub mod packed;
 pub mod pool;
 pub mod prepare;
 pub mod route;
-pub mod turnstile;
 pub mod vectorise;
 
 pub use compute::Compute;

@@ -69,8 +69,8 @@ impl<T: Plain> Buffer<T> {
     }
 
     /// A pointer that several threads may write through, each to its own part.
-    pub fn shared(&mut self) -> SharedMut<T> {
-        SharedMut { ptr: self.ptr.as_ptr(), len: self.len }
+    pub fn shared(&mut self) -> SharedMut<'_, T> {
+        SharedMut::of(self)
     }
 }
 
@@ -112,21 +112,29 @@ impl<T: Plain> std::fmt::Debug for Buffer<T> {
 }
 
 /// A borrowed array whose disjoint parts are written by several threads of one parallel operation.
-#[derive(Clone, Copy)]
-pub struct SharedMut<T> {
+pub struct SharedMut<'a, T> {
     ptr: *mut T,
     len: usize,
+    borrows: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: `slice` is the only access, and its contract makes parts disjoint; values may change threads.
-unsafe impl<T: Send> Send for SharedMut<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for SharedMut<T> {}
+impl<T> Clone for SharedMut<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
 
-impl<T: Send> SharedMut<T> {
-    /// Borrows a slice for the length of one parallel operation.
-    pub fn of(slice: &mut [T]) -> Self {
-        Self { ptr: slice.as_mut_ptr(), len: slice.len() }
+impl<T> Copy for SharedMut<'_, T> {}
+
+// SAFETY: references come from `slice` and `array` only, whose contract keeps them apart; values may change threads.
+unsafe impl<T: Send> Send for SharedMut<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
+
+impl<'a, T: Send> SharedMut<'a, T> {
+    /// Borrows a slice for one parallel operation.
+    pub fn of(slice: &'a mut [T]) -> Self {
+        Self { ptr: slice.as_mut_ptr(), len: slice.len(), borrows: PhantomData }
     }
 
     /// How many values there are.
@@ -149,13 +157,12 @@ impl<T: Send> SharedMut<T> {
     /// The part `start..start + len`.
     ///
     /// # Safety
-    /// - The borrow this was made from must still be alive.
-    /// - No other thread may touch the same part during the returned borrow.
+    /// Nothing else may refer to any of the same values during the returned borrow.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "disjoint parts are handed out by contract")]
-    pub unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
+    pub unsafe fn slice(&self, start: usize, len: usize) -> &'a mut [T] {
         assert!(start <= self.len && len <= self.len - start, "part outside the array");
-        // SAFETY: in bounds by the assertion; alive and exclusive by the caller's contract.
+        // SAFETY: in bounds by the assertion; alive by the lifetime; exclusive by the caller's contract.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(start), len) }
     }
 
@@ -165,9 +172,9 @@ impl<T: Send> SharedMut<T> {
     /// As for [`slice`](Self::slice).
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "disjoint parts are handed out by contract")]
-    pub unsafe fn array<const N: usize>(&self, start: usize) -> &mut [T; N] {
+    pub unsafe fn array<const N: usize>(&self, start: usize) -> &'a mut [T; N] {
         assert!(start <= self.len && N <= self.len - start, "part outside the array");
-        // SAFETY: in bounds by the assertion; alive and exclusive by the caller's contract.
+        // SAFETY: in bounds by the assertion; alive by the lifetime; exclusive by the caller's contract.
         unsafe { &mut *self.ptr.add(start).cast::<[T; N]>() }
     }
 }
@@ -193,7 +200,7 @@ mod tests {
     fn a_shared_part_outside_the_array_is_refused() {
         let mut data = [0u8; 8];
         let shared = SharedMut::of(&mut data);
-        // SAFETY: `data` is alive and this is its only user; the call panics before any access.
+        // SAFETY: the only user of `data`; the call panics before any access.
         let _ = unsafe { shared.slice(4, 5) };
     }
 }

@@ -107,21 +107,24 @@ pub fn prepare(compute: &mut Compute, what: &Prepare<'_>, target: &mut Activatio
             // SAFETY: `Buffer` scratch is 64-byte aligned and zero or plain floats; reserved above.
             let row = unsafe { std::slice::from_raw_parts_mut(scratch.as_mut_ptr().cast::<f32>(), padded) };
             row[what.cols..].fill(0.0);
-            fill_tile(isa, what, tile, row, shared);
+            // SAFETY: each tile is visited once.
+            unsafe { fill_tile(isa, what, tile, row, shared) };
         }
     });
 }
 
 #[derive(Clone, Copy)]
-struct Shared {
-    records: SharedMut<Record>,
-    lows: SharedMut<Quants>,
+struct Shared<'a> {
+    records: SharedMut<'a, Record>,
+    lows: SharedMut<'a, Quants>,
     width: Width,
     halves: bool,
-    floats: SharedMut<f32>,
+    floats: SharedMut<'a, f32>,
 }
 
-fn fill_tile(isa: Isa, what: &Prepare<'_>, tile: usize, row: &mut [f32], target: Shared) {
+/// # Safety
+/// No other thread may work on the same tile meanwhile.
+unsafe fn fill_tile(isa: Isa, what: &Prepare<'_>, tile: usize, row: &mut [f32], target: Shared<'_>) {
     let first = tile * TILE;
     for slot in 0..TILE.min(what.rows.len() - first) {
         let at = what.rows.source(first + slot) * what.stride;
@@ -137,10 +140,12 @@ fn fill_tile(isa: Isa, what: &Prepare<'_>, tile: usize, row: &mut [f32], target:
             Before::Activation(activation) => vectorised(isa, Activate { activation, source, target_row }),
         }
         if !target.records.is_empty() {
-            put_records(isa, row, (tile, slot), target);
+            // SAFETY: passed on from this function's contract.
+            unsafe { put_records(isa, row, (tile, slot), target) };
         }
         if !target.floats.is_empty() {
-            put_floats(&row[..what.cols], (tile, slot), target);
+            // SAFETY: passed on from this function's contract.
+            unsafe { put_floats(&row[..what.cols], (tile, slot), target) };
         }
     }
 }
@@ -172,10 +177,12 @@ fn each(source: &[f32], target: &mut [f32], f: impl Fn(f32) -> f32) {
     }
 }
 
-fn put_records(isa: Isa, row: &[f32], (tile, slot): (usize, usize), target: Shared) {
+/// # Safety
+/// As for [`fill_tile`].
+unsafe fn put_records(isa: Isa, row: &[f32], (tile, slot): (usize, usize), target: Shared<'_>) {
     let values = row.as_chunks::<GROUP>().0;
     let groups = values.len();
-    // SAFETY: each tile is visited by one thread.
+    // SAFETY: this thread alone works on the tile.
     let records = unsafe { target.records.slice(tile * groups, groups) };
     // There are no low bytes to fill when quants are narrow.
     let lows = match target.width {
@@ -214,8 +221,10 @@ fn put_row(
     }
 }
 
-fn put_floats(row: &[f32], (tile, slot): (usize, usize), target: Shared) {
-    // SAFETY: each tile is visited by one thread.
+/// # Safety
+/// As for [`fill_tile`].
+unsafe fn put_floats(row: &[f32], (tile, slot): (usize, usize), target: Shared<'_>) {
+    // SAFETY: this thread alone works on the tile.
     let floats = unsafe { target.floats.slice(tile * row.len() * TILE, row.len() * TILE) };
     for (six, value) in floats.chunks_exact_mut(TILE).zip(row) {
         six[slot] = *value;

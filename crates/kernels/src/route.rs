@@ -51,6 +51,30 @@ pub struct KvSlot {
     pub slot: u32,
 }
 
+/// Slots of which no two are the same: the proof that rows can be stored by several threads at once.
+#[derive(Clone, Copy, Debug)]
+pub struct DistinctSlots<'a>(&'a [KvSlot]);
+
+impl<'a> DistinctSlots<'a> {
+    /// Checks that no slot occurs twice; `scratch` is overwritten, and keeps its memory for the next check.
+    ///
+    /// # Panics
+    /// If two rows would write to the same slot: a bug of whoever assigned the blocks.
+    pub fn new(slots: &'a [KvSlot], scratch: &mut Vec<u64>) -> Self {
+        scratch.clear();
+        scratch.extend(slots.iter().map(|slot| u64::from(slot.block) << 32 | u64::from(slot.slot)));
+        scratch.sort_unstable();
+        let distinct = scratch.windows(2).all(|pair| pair[0] != pair[1]);
+        assert!(distinct, "two rows of a step write to the same KV slot");
+        Self(slots)
+    }
+
+    /// The slots.
+    pub fn as_slice(&self) -> &'a [KvSlot] {
+        self.0
+    }
+}
+
 /// What to route.
 pub struct Route<'a> {
     /// `[row][queries | keys | values]`.
@@ -62,7 +86,7 @@ pub struct Route<'a> {
     /// The rotation, if there.
     pub rotation: Option<Rotation<'a>>,
     /// One per row.
-    pub slots: &'a [KvSlot],
+    pub slots: DistinctSlots<'a>,
     /// Shape of the blocks.
     pub layout: KvLayout,
 }
@@ -71,6 +95,7 @@ pub struct Route<'a> {
 pub fn route(compute: &mut Compute, what: Route<'_>, queries: &mut Queries, kv: &mut [u8]) {
     let isa = compute.isa();
     let Route { projections, heads, norms, rotation, slots, layout } = what;
+    let slots = slots.as_slice();
     let rows = slots.len();
     let width = (heads + 2 * layout.kv_heads) * layout.head_dim;
     let row_data = SharedMut::of(&mut projections[..rows * width]);
@@ -88,9 +113,8 @@ pub fn route(compute: &mut Compute, what: Route<'_>, queries: &mut Queries, kv: 
     compute.for_each(rows, GRAIN, &|rows, _| {
         vectorised(isa, || {
             for row in rows {
-                // SAFETY: each row is visited once.
-                let values = unsafe { row_data.slice(row * width, width) };
-                frame.route_row(row, values, slots[row]);
+                // SAFETY: each row is visited once, and no other row has its slot.
+                unsafe { frame.route_row(row, row_data.slice(row * width, width), slots[row]) };
             }
         });
     });
@@ -128,15 +152,17 @@ struct Frame<'a> {
     norms: Option<HeadNorms<'a>>,
     rotation: Option<Rotation<'a>>,
     layout: KvLayout,
-    quants: SharedMut<i16>,
-    scales: SharedMut<f32>,
-    floats: SharedMut<f32>,
-    blocks: SharedMut<u8>,
+    quants: SharedMut<'a, i16>,
+    scales: SharedMut<'a, f32>,
+    floats: SharedMut<'a, f32>,
+    blocks: SharedMut<'a, u8>,
 }
 
 impl Frame<'_> {
+    /// # Safety
+    /// No other thread may work on the same row or the same slot meanwhile.
     #[inline(always)]
-    fn route_row(&self, row: usize, values: &mut [f32], slot: KvSlot) {
+    unsafe fn route_row(&self, row: usize, values: &mut [f32], slot: KvSlot) {
         let dim = self.layout.head_dim;
         let (q, rest) = values.split_at_mut(self.heads * dim);
         let (k, v) = rest.split_at_mut(self.layout.kv_heads * dim);
@@ -151,20 +177,25 @@ impl Frame<'_> {
                 rotate(head, cos, sin, rotation.pairing);
             }
         }
-        self.put_queries(row, q);
-        self.put_keys_and_values(k, v, slot);
+        // SAFETY: passed on from this function's contract.
+        unsafe {
+            self.put_queries(row, q);
+            self.put_keys_and_values(k, v, slot);
+        }
     }
 
+    /// # Safety
+    /// No other thread may work on the same row meanwhile.
     #[inline(always)]
-    fn put_queries(&self, row: usize, q: &[f32]) {
+    unsafe fn put_queries(&self, row: usize, q: &[f32]) {
         let dim = self.layout.head_dim;
         let first = row * self.heads;
         if self.layout.format == KvFormat::F32 {
-            // SAFETY: each row is visited once.
+            // SAFETY: this thread alone works on the row.
             unsafe { self.floats.slice(first * dim, q.len()) }.copy_from_slice(q);
             return;
         }
-        // SAFETY: each row is visited once.
+        // SAFETY: this thread alone works on the row.
         let (quants, scales) =
             unsafe { (self.quants.slice(first * dim, q.len()), self.scales.slice(first, self.heads)) };
         for ((head, out), scale) in q.chunks_exact(dim).zip(quants.chunks_exact_mut(dim)).zip(scales) {
@@ -187,14 +218,16 @@ impl Frame<'_> {
         unsafe { self.layout.store(region, slot, key, value) }
     }
 
+    /// # Safety
+    /// No other thread may work on the same slot meanwhile.
     #[inline(always)]
-    fn put_keys_and_values(&self, k: &[f32], v: &[f32], slot: KvSlot) {
+    unsafe fn put_keys_and_values(&self, k: &[f32], v: &[f32], slot: KvSlot) {
         let (dim, region) = (self.layout.head_dim, self.layout.region_bytes());
         let block = slot.block as usize * self.layout.block_bytes();
         assert!(block + self.layout.block_bytes() <= self.blocks.len() && (slot.slot as usize) < BLOCK);
         for (head, (key, value)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
-            // SAFETY: in bounds by the assertion; each (block, slot) belongs to one row, and other rows of the
-            // block write other slots, that is other bytes.
+            // SAFETY: in bounds by the assertion; this thread alone works on the slot, and other slots of the block are
+            // other bytes.
             unsafe { self.store(self.blocks.at(block + head * region), slot.slot as usize, key, value) };
         }
     }
@@ -224,5 +257,17 @@ fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], pairing: Pairing) {
                 *pair = [pair[0] * cos - pair[1] * sin, pair[1] * cos + pair[0] * sin];
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "the same KV slot")]
+    fn a_slot_that_two_rows_would_write_to_is_refused() {
+        let slot = |block, slot| KvSlot { block, slot };
+        DistinctSlots::new(&[slot(1, 2), slot(2, 1), slot(1, 2)], &mut Vec::new());
     }
 }

@@ -3,7 +3,7 @@
 use ropeway_kernels::attention::{self, Attention, AttentionParams, Queries, Span, attend, reference};
 use ropeway_kernels::kv::{KvFormat, KvLayout};
 use ropeway_kernels::memory::Buffer;
-use ropeway_kernels::route::{KvSlot, Route, route};
+use ropeway_kernels::route::{DistinctSlots, KvSlot, Route, route};
 use ropeway_kernels::{Compute, Isa};
 
 const HEADS: usize = 6;
@@ -69,7 +69,7 @@ impl Bench {
             heads: HEADS,
             norms: None,
             rotation: None,
-            slots: &slots,
+            slots: DistinctSlots::new(&slots, &mut Vec::new()),
             layout: self.layout,
         };
         route(&mut self.compute, what, &mut queries, &mut self.kv);
@@ -163,12 +163,13 @@ fn chunked_and_batched_attention_gives_the_same_bits_as_whole_and_alone() {
                 let a = sequence(3, 140, head_dim, 0);
                 let b = sequence(4, 70, head_dim, 20);
                 let whole = Bench::new(isa, 1, layout, params).step(&[(&a, 0..140)]).remove(0);
-                let mut bench = Bench::new(isa, 2, layout, params);
+                let mut bench = Bench::new(isa, 3, layout, params);
                 let mut pieces = Vec::new();
                 for (from, to, other) in [(0, 1, 0..3), (1, 40, 3..50), (40, 41, 50..51), (41, 130, 51..70)] {
                     pieces.extend(bench.step(&[(&b, other), (&a, from..to)]).remove(1));
                 }
                 for token in 130..140 {
+                    bench.compute.set_threads(1 + token % 3);
                     pieces.extend(bench.step(&[(&a, token..token + 1)]).remove(0));
                 }
                 let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();

@@ -1,23 +1,27 @@
 //! The one decoder forward pass: a ragged batch of chunks in, rows of logits out.
 //!
+//! ```text
+//! embed -> per layer: attention, then a dense or expert MLP, each added to the residual stream -> norm -> head
+//! ```
 //! Every family runs through [`Decoder::forward`]; what differs between them is data in [`DecoderSpec`] and in the
-//! loaded layers. All tokens of all chunks go through each matrix together, without padding; only attention looks at
-//! which sequence a row belongs to. Nothing is allocated per step, and no row's result depends on another row.
+//! loaded layers (`layer.rs`). All tokens of all chunks go through each matrix together, without padding; only attention
+//! looks at which sequence a row belongs to. Nothing is allocated per step, and no row's result depends on another row.
 
 use ropeway_kernels::Compute;
-use ropeway_kernels::activations::{Activations, Needs, Width};
-use ropeway_kernels::attention::{Attention, AttentionParams, Span, attend};
+use ropeway_kernels::activations::Width;
+use ropeway_kernels::attention::{Attention, AttentionParams, attend};
+use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::elementwise::rms_norm_in_place;
 use ropeway_kernels::matmul::{Epilogue, Output, Product, matmul};
-use ropeway_kernels::packed::Matrix;
 use ropeway_kernels::prepare::{Before, NormBy, Prepare, Rows, prepare};
-use ropeway_kernels::route::{HeadNorms, KvSlot, Pairing, Rotation, Route, route};
-use ropeway_weights::Tensor;
+use ropeway_kernels::route::{HeadNorms, Pairing, Rotation, Route, route};
 
 use crate::RopeTable;
 use crate::experts;
 use crate::kv::KvCache;
-use crate::spec::{DecoderSpec, ExpertsSpec, RopeIndex, RopeLayout};
+use crate::layer::{Between, Embedding, GatedMlp, Layer, Linear, Mlp};
+use crate::spec::{DecoderSpec, RopeIndex, RopeLayout};
+use crate::step::Step;
 use crate::workspace::{Residual, Workspace};
 
 /// A loaded model.
@@ -31,91 +35,29 @@ pub struct Decoder {
     pub(crate) ropes: Vec<RopeTable>,
 }
 
-/// Where token rows come from.
-pub(crate) enum Embedding {
-    /// The rows of the head.
-    Tied,
-    /// A table of its own, read from the file row by row.
-    Own(Tensor),
-}
-
-/// A matrix and its bias.
-pub(crate) struct Linear {
-    pub matrix: Matrix,
-    pub bias: Option<Vec<f32>>,
-    /// How finely its input is quantised.
-    pub width: Width,
-}
-
-pub(crate) struct Layer {
-    pub attention_norm: Vec<f32>,
-    /// Queries, keys and values, in this order: one matrix, or one each.
-    pub qkv: Vec<Linear>,
-    pub head_norms: Option<HeadNormWeights>,
-    pub output: Linear,
-    pub post_attention_norm: Option<Vec<f32>>,
-    pub mlp_norm: Vec<f32>,
-    pub mlp: Mlp,
-    pub post_mlp_norm: Option<Vec<f32>>,
-}
-
-pub(crate) struct HeadNormWeights {
-    pub query: Vec<f32>,
-    pub key: Vec<f32>,
-}
-
-pub(crate) enum Mlp {
-    Dense(GatedMlp),
-    Experts(Experts),
-}
-
-/// `down(activation(gate(x)) * up(x))`.
-pub(crate) struct GatedMlp {
-    /// Gate and up, alternating in runs of 16.
-    pub gate_up: Linear,
-    pub down: Linear,
-    pub intermediate: usize,
-}
-
-pub(crate) struct Experts {
-    pub spec: ExpertsSpec,
-    pub router: Linear,
-    pub mlps: Vec<GatedMlp>,
-}
-
-/// One step's input: flat arrays, as they come from the batch.
-#[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
-    /// Token ids of all chunks.
-    pub tokens: &'a [u32],
-    /// Position of each token in its sequence.
-    pub positions: &'a [u32],
-    /// Where each token's keys and values go.
-    pub slots: &'a [KvSlot],
-    /// Block tables of all chunks.
-    pub tables: &'a [u32],
-    /// The chunks.
-    pub spans: &'a [Span],
-    /// Tokens whose logits are wanted.
-    pub logit_rows: &'a [u32],
-}
-
 impl Decoder {
     /// Runs one step. Logits of `step.logit_rows` are left in [`Workspace::logits`].
-    pub fn forward(&self, compute: &mut Compute, step: &Step<'_>, kv: &mut KvCache, work: &mut Workspace) {
-        self.layers(compute, step, kv, work);
-        self.logits(compute, step, work);
+    pub fn forward(
+        &self,
+        source: &mut dyn ComputeSource,
+        step: &Step<'_>,
+        kv: &mut KvCache,
+        work: &mut Workspace,
+    ) {
+        self.run_layers(source, step, kv, work);
+        self.logits(source.compute(), step, work);
     }
 
-    /// Runs one step and gives the vectors of `step.logit_rows` that logits would be made of, one after the other.
+    /// Runs one step and returns the normed vectors of `step.logit_rows`, one after the other: what logits would be made
+    /// of.
     pub fn vectors(
         &self,
-        compute: &mut Compute,
+        source: &mut dyn ComputeSource,
         step: &Step<'_>,
         kv: &mut KvCache,
         work: &mut Workspace,
     ) -> Vec<f32> {
-        self.layers(compute, step, kv, work);
+        self.run_layers(source, step, kv, work);
         let hidden = self.spec.hidden;
         let mut out = Vec::with_capacity(step.logit_rows.len() * hidden);
         for &row in step.logit_rows {
@@ -127,31 +69,31 @@ impl Decoder {
         out
     }
 
-    fn layers(&self, compute: &mut Compute, step: &Step<'_>, kv: &mut KvCache, work: &mut Workspace) {
-        work.begin(step);
-        self.embed(compute, step, work);
-        self.fill_angles(compute, step, work);
-        for (index, layer) in self.layers.iter().enumerate() {
-            self.attention(compute, step, index, kv, work);
-            match &layer.mlp {
-                Mlp::Dense(mlp) => self.dense(compute, step.tokens.len(), layer, mlp, work),
-                Mlp::Experts(experts) => experts::run(self, compute, step.tokens.len(), layer, experts, work),
-            }
-        }
-    }
-
     /// Bytes of packed weights that one decoded token reads.
     pub fn weight_bytes(&self) -> usize {
-        let linear = |linear: &Linear| linear.matrix.bytes();
-        let gated = |mlp: &GatedMlp| linear(&mlp.gate_up) + linear(&mlp.down);
-        let layer = |layer: &Layer| {
-            let mlp = match &layer.mlp {
-                Mlp::Dense(mlp) => gated(mlp),
-                Mlp::Experts(e) => gated(&e.mlps[0]) * e.spec.top_k + linear(&e.router),
-            };
-            layer.qkv.iter().map(linear).sum::<usize>() + linear(&layer.output) + mlp
-        };
-        self.layers.iter().map(layer).sum::<usize>() + linear(&self.head)
+        self.layers.iter().map(Layer::bytes_per_token).sum::<usize>() + self.head.matrix.bytes()
+    }
+
+    fn run_layers(
+        &self,
+        source: &mut dyn ComputeSource,
+        step: &Step<'_>,
+        kv: &mut KvCache,
+        work: &mut Workspace,
+    ) {
+        work.begin(step);
+        self.embed(source.compute(), step, work);
+        self.fill_angles(source.compute(), step, work);
+        let rows = step.tokens.len();
+        for (index, layer) in self.layers.iter().enumerate() {
+            source.start_layer();
+            let compute = source.compute();
+            self.attention(compute, step, index, kv, work);
+            match &layer.mlp {
+                Mlp::Dense(mlp) => self.dense(compute, rows, layer, mlp, work),
+                Mlp::Experts(experts) => experts::run(self, compute, rows, layer, experts, work),
+            }
+        }
     }
 
     #[allow(clippy::float_cmp, reason = "exactly 1 means the model does not scale")]
@@ -323,53 +265,5 @@ impl Decoder {
                 }
             });
         }
-    }
-}
-
-/// What lies between the matrices of a gated MLP.
-pub(crate) struct Between<'a> {
-    /// `[row][intermediate, padded to 16]`.
-    pub values: &'a mut [f32],
-    pub ready: &'a mut Activations,
-}
-
-impl GatedMlp {
-    /// Computes the gated product of `gate_up`, and gives the product of `down` that is to follow.
-    pub(crate) fn down_after<'a>(
-        &'a self,
-        compute: &mut Compute,
-        gate_up: &Product<'_>,
-        between: Between<'a>,
-    ) -> Product<'a> {
-        let Between { values, ready } = between;
-        let stride = self.gate_up.matrix.rows() / 2;
-        matmul(compute, gate_up, Output { data: values, stride, column: 0 });
-        let what = Prepare {
-            source: values,
-            stride,
-            cols: self.intermediate,
-            rows: Rows::First(gate_up.rows),
-            before: Before::Nothing,
-            width: self.down.width,
-        };
-        prepare(compute, &what, ready);
-        self.down.product(ready, gate_up.rows, Epilogue::Store)
-    }
-}
-
-impl Linear {
-    /// The forms its input must be prepared in.
-    pub(crate) fn needs(&self) -> Needs {
-        let needs = self.matrix.needs();
-        Needs { wide: needs.records && self.width.has_lows(), ..needs }
-    }
-
-    pub(crate) fn product<'a>(
-        &'a self,
-        input: &'a Activations,
-        rows: usize,
-        epilogue: Epilogue,
-    ) -> Product<'a> {
-        Product { matrix: &self.matrix, bias: self.bias.as_deref(), input, rows, epilogue }
     }
 }

@@ -10,7 +10,8 @@ use ropeway_kernels::matmul::{Epilogue, Output, matmul};
 use ropeway_kernels::memory::Buffer;
 use ropeway_kernels::prepare::{Before, NormBy, Prepare, Rows, prepare};
 
-use crate::decoder::{Between, Decoder, Experts, Layer, Mlp};
+use crate::decoder::Decoder;
+use crate::layer::{Between, Experts, Layer, Mlp};
 use crate::spec::ExpertsSpec;
 use crate::workspace::Workspace;
 

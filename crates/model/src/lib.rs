@@ -7,6 +7,7 @@
 //! - [`names`]: what a tensor is called in a file.
 //! - [`rope`]: rotary embeddings, from the specification to angles.
 //! - [`load`]: from a checkpoint to packed weights.
+//! - `layer`: the weights in memory; [`step`]: the input of a step.
 //! - [`decoder`]: the one decoder forward pass; [`kv`] and [`workspace`]: the memory it runs in.
 //! - [`encoder`]: what an encoder is, and its one forward pass.
 
@@ -17,19 +18,22 @@ pub mod error;
 mod experts;
 pub mod families;
 pub mod kv;
+mod layer;
 pub mod load;
 pub mod names;
 pub mod rope;
 pub mod spec;
 mod stack;
+pub mod step;
 pub mod workspace;
 
 pub use context::{RopeScalingChoice, ScalingMethod};
-pub use decoder::{Decoder, Step};
+pub use decoder::Decoder;
 pub use error::SpecError;
 pub use kv::KvCache;
 pub use load::{LoadError, LoadOptions, Precision, Quantize, load};
 pub use names::{ExpertPart, Part, Role, TensorNames};
 pub use rope::RopeTable;
 pub use spec::DecoderSpec;
+pub use step::{Step, StepArrays};
 pub use workspace::{StepLimits, Workspace};

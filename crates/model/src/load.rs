@@ -4,7 +4,8 @@ use ropeway_kernels::Compute;
 use ropeway_kernels::activations::Width;
 use ropeway_weights::{Checkpoint, Tensor, WeightsError};
 
-use crate::decoder::{Decoder, Embedding, Experts, GatedMlp, HeadNormWeights, Layer, Linear, Mlp};
+use crate::decoder::Decoder;
+use crate::layer::{Embedding, Experts, GatedMlp, HeadNormWeights, Layer, Linear, Mlp};
 use crate::names::{ExpertPart, Part, Role, TensorNames};
 use crate::spec::{DecoderSpec, ExpertsSpec, MlpSpec, QkNorm};
 use crate::stack::{Stack, gated_bias};

@@ -8,8 +8,10 @@ use ropeway_kernels::kv::KvLayout;
 use ropeway_kernels::memory::Buffer;
 use ropeway_kernels::prepare::NormBy;
 
-use crate::decoder::{Decoder, GatedMlp, Linear, Mlp, Step};
+use crate::decoder::Decoder;
 use crate::experts::ExpertsWork;
+use crate::layer::{GatedMlp, Linear, Mlp};
+use crate::step::Step;
 
 /// Most tokens and most rows of logits in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +111,8 @@ impl Workspace {
     /// Checks a step against the limits; the caller's bug if it does not fit.
     pub(crate) fn begin(&self, step: &Step<'_>) {
         assert!(step.tokens.len() <= self.limits.tokens, "step has more tokens than the workspace");
-        assert!(step.positions.len() == step.tokens.len() && step.slots.len() == step.tokens.len());
+        let (positions, slots) = (step.positions.len(), step.slots.as_slice().len());
+        assert!(positions == step.tokens.len() && slots == step.tokens.len());
     }
 }
 

@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use ropeway_batcher::{Priority, Rejected};
+use ropeway_batcher::Rejected;
 use ropeway_embed::{EmbedError, EmbedOptions, Embedder, Embedding, Input, Score};
-use ropeway_engine::Class;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
@@ -178,7 +177,7 @@ pub async fn embed(
     mut options: EmbedOptions,
     caller: &Caller,
 ) -> Result<Vec<Embedding>, ApiError> {
-    options.priority = priority(caller.class);
+    options.class = caller.class;
     let here = Arc::clone(embedder);
     let pending = offload(bytes(&texts), move || {
         let submit = |(index, text): (usize, &Text)| {
@@ -203,11 +202,11 @@ pub async fn rank(
     documents: Vec<String>,
     caller: &Caller,
 ) -> Result<Vec<Score>, ApiError> {
-    let (here, priority) = (Arc::clone(embedder), priority(caller.class));
+    let (here, class) = (Arc::clone(embedder), caller.class);
     let bytes = query.len() * documents.len() + documents.iter().map(String::len).sum::<usize>();
     let pending = offload(bytes, move || {
         let submit = |(index, document): (usize, &String)| {
-            here.score(&query, document, priority).map_err(|error| failed(&error, index))
+            here.score(&query, document, class).map_err(|error| failed(&error, index))
         };
         documents.iter().enumerate().map(submit).collect::<Result<Vec<_>, _>>()
     })
@@ -241,14 +240,6 @@ fn book(caller: &Caller, tokens: usize) {
     caller.progress.submitted(caller.class, tokens);
     if let Some(permit) = &caller.permit {
         permit.spend(tokens);
-    }
-}
-
-fn priority(class: Class) -> Priority {
-    match class {
-        Class::Interactive => Priority::High,
-        Class::Default => Priority::Normal,
-        Class::Bulk => Priority::Low,
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Asked<'a> {
 impl Samplers {
     /// Samplers for every worker of `compute`.
     pub fn new(compute: &Compute) -> Self {
-        Self((0..compute.threads()).map(|_| Sampler::new(compute.isa())).collect())
+        Self((0..compute.most_threads()).map(|_| Sampler::new(compute.isa())).collect())
     }
 
     /// Fills `output` with what comes of each row asked for; `logits` holds them one after another, and is overwritten.

@@ -3,61 +3,28 @@
 //! Texts are computed in steps that fill up across texts; one longer than a step goes piece by piece, its keys and values
 //! kept meanwhile.
 
+use std::time::Duration;
+
 use ropeway_kernels::Compute;
-use ropeway_kernels::attention::Span;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
-use ropeway_kernels::route::KvSlot;
-use ropeway_kernels::turnstile::Turn;
+use ropeway_machine::Tenant;
 use ropeway_model::encoder::Pooling;
 use ropeway_model::load::Progress;
-use ropeway_model::{Decoder, DecoderSpec, KvCache, Precision, Step, StepLimits, Workspace, load};
+use ropeway_model::{Decoder, DecoderSpec, KvCache, Precision, StepArrays, StepLimits, Workspace, load};
 use ropeway_weights::Checkpoint;
 
-use super::{Facts, Flat, Net, PassOptions};
+use super::{Computed, Facts, Flat, Pass, PassOptions};
 use crate::{EmbedError, Recipe};
 
 pub(super) struct DecoderNet {
     decoder: Decoder,
     kv: KvCache,
     work: Workspace,
+    arrays: StepArrays,
 }
 
 /// Tokens of a decoder's step: enough for every weight panel to be reused from cache.
 const STEP_TOKENS: usize = 512;
-
-/// Loads a decoder as an embedder.
-pub(super) fn load_net(
-    checkpoint: &Checkpoint,
-    recipe: &Recipe,
-    limit: usize,
-    options: &PassOptions,
-    compute: &mut Compute,
-    progress: Progress<'_>,
-) -> Result<(Net, Facts), EmbedError> {
-    if recipe.pooling != Pooling::Last {
-        let what = format!("pooling a decoder by {:?}", recipe.pooling);
-        return Err(EmbedError::Unsupported { what });
-    }
-    let spec = DecoderSpec::from_checkpoint(checkpoint)?;
-    let max_tokens = spec.context.min(limit);
-    let decoder = load(checkpoint, spec, options.load, compute, progress)?;
-    let facts = Facts {
-        family: decoder.spec.family,
-        dimensions: decoder.spec.hidden,
-        max_tokens,
-        vocab: decoder.spec.vocab,
-        can_score: false,
-    };
-    let format = match options.load.precision {
-        Precision::Fast => KvFormat::S16,
-        Precision::F32 => KvFormat::F32,
-    };
-    let blocks = options.pass_tokens.max(max_tokens).div_ceil(BLOCK);
-    let kv = KvCache::new(&decoder.spec, format, blocks);
-    let limits = StepLimits { tokens: STEP_TOKENS, rows: 0 };
-    let work = Workspace::new(&decoder, kv.layout(), limits, compute);
-    Ok((Net::Decoder(Box::new(DecoderNet { decoder, kv, work })), facts))
-}
 
 /// Some tokens of one text.
 #[derive(Clone, Copy)]
@@ -69,54 +36,86 @@ struct Piece {
     last: bool,
 }
 
-/// One step's arrays.
-#[derive(Default)]
-struct Arrays {
-    tokens: Vec<u32>,
-    positions: Vec<u32>,
-    slots: Vec<KvSlot>,
-    tables: Vec<u32>,
-    spans: Vec<Span>,
-    /// Rows that end a text, and which.
-    ends: Vec<u32>,
-    ended: Vec<usize>,
-}
-
 impl DecoderNet {
+    /// Loads a decoder as an embedder.
+    pub(super) fn load(
+        checkpoint: &Checkpoint,
+        recipe: &Recipe,
+        limit: usize,
+        options: &PassOptions,
+        compute: &mut Compute,
+        progress: Progress<'_>,
+    ) -> Result<(Self, Facts), EmbedError> {
+        if recipe.pooling != Pooling::Last {
+            let what = format!("pooling a decoder by {:?}", recipe.pooling);
+            return Err(EmbedError::Unsupported { what });
+        }
+        let spec = DecoderSpec::from_checkpoint(checkpoint)?;
+        let max_tokens = spec.context.min(limit);
+        let decoder = load(checkpoint, spec, options.load, compute, progress)?;
+        let facts = Facts {
+            family: decoder.spec.family,
+            dimensions: decoder.spec.hidden,
+            max_tokens,
+            vocab: decoder.spec.vocab,
+            can_score: false,
+        };
+        let format = match options.load.precision {
+            Precision::Fast => KvFormat::S16,
+            Precision::F32 => KvFormat::F32,
+        };
+        let blocks = options.pass_tokens.max(max_tokens).div_ceil(BLOCK);
+        let kv = KvCache::new(&decoder.spec, format, blocks);
+        let limits = StepLimits { tokens: STEP_TOKENS, rows: 0 };
+        let work = Workspace::new(&decoder, kv.layout(), limits, compute);
+        Ok((Self { decoder, kv, work, arrays: StepArrays::default() }, facts))
+    }
+
     /// Tokens of a pass.
     pub(super) fn tokens(&self) -> usize {
         self.kv.tokens()
     }
 
+    pub(super) fn layers(&self) -> usize {
+        self.decoder.spec.layers.len()
+    }
+
     /// The last token's vector of every text.
-    pub(super) fn decode(
-        &mut self,
-        compute: &mut Compute,
-        flat: &Flat,
-        mut turn: Option<&mut Turn<'_>>,
-    ) -> Vec<Vec<f32>> {
-        let mut vectors = vec![Vec::new(); flat.rows.len()];
+    pub(super) fn run(&mut self, tenant: &mut Tenant, pass: &Pass<'_>) -> Computed {
+        let flat = pass.flat;
+        let mut values = vec![Vec::new(); flat.rows.len()];
+        let mut waited = Duration::ZERO;
         let firsts = first_blocks(flat);
         let pieces = pieces(flat);
         let mut rest = pieces.as_slice();
         while !rest.is_empty() {
-            let mut arrays = Arrays::default();
-            while let Some(piece) =
-                rest.first().filter(|piece| arrays.tokens.len() + piece.len <= STEP_TOKENS)
-            {
-                arrays.push(flat, *piece, firsts[piece.text]);
-                rest = &rest[1..];
+            let (step_pieces, later) = rest.split_at(fitting(rest));
+            rest = later;
+            self.arrays.clear();
+            for piece in step_pieces {
+                push(&mut self.arrays, flat, *piece, firsts[piece.text]);
             }
-            let ends = self.decoder.vectors(compute, &arrays.step(), &mut self.kv, &mut self.work);
-            for (text, vector) in arrays.ended.iter().zip(ends.chunks_exact(self.decoder.spec.hidden)) {
-                vectors[*text] = vector.to_vec();
-            }
-            if let Some(turn) = &mut turn {
-                turn.step_aside();
+            let mut lease = tenant.lease(pass.lease_request(self.arrays.len()));
+            let ends = self.decoder.vectors(&mut lease, &self.arrays.step(), &mut self.kv, &mut self.work);
+            waited += lease.waited();
+            drop(lease);
+            let ended = step_pieces.iter().filter(|piece| piece.last);
+            for (piece, vector) in ended.zip(ends.chunks_exact(self.decoder.spec.hidden)) {
+                values[piece.text] = vector.to_vec();
             }
         }
-        vectors
+        Computed { values, waited }
     }
+}
+
+/// How many of the first pieces fit into a step together; at least one, as none is longer than a step.
+fn fitting(pieces: &[Piece]) -> usize {
+    let mut tokens = 0;
+    let fits = |piece: &&Piece| {
+        tokens += piece.len;
+        tokens <= STEP_TOKENS
+    };
+    pieces.iter().take_while(fits).count()
 }
 
 /// The first KV block of each text.
@@ -137,35 +136,13 @@ fn pieces(flat: &Flat) -> Vec<Piece> {
     pieces
 }
 
-impl Arrays {
-    fn push(&mut self, flat: &Flat, piece: Piece, first_block: u32) {
-        let rows = &flat.rows[piece.text];
-        let (first_row, first_entry) = (self.tokens.len(), self.tables.len());
-        let from = rows.start + piece.start;
-        self.tokens.extend_from_slice(&flat.tokens[from..from + piece.len]);
-        for position in piece.start..piece.start + piece.len {
-            self.positions.push(position as u32);
-            let block = first_block + (position / BLOCK) as u32;
-            self.slots.push(KvSlot { block, slot: (position % BLOCK) as u32 });
-        }
-        let blocks = rows.len().div_ceil(BLOCK) as u32;
-        self.tables.extend(first_block..first_block + blocks);
-        let table = first_entry..self.tables.len();
-        self.spans.push(Span { first_row, start: piece.start, len: piece.len, table });
-        if piece.last {
-            self.ends.push(self.tokens.len() as u32 - 1);
-            self.ended.push(piece.text);
-        }
-    }
-
-    fn step(&self) -> Step<'_> {
-        Step {
-            tokens: &self.tokens,
-            positions: &self.positions,
-            slots: &self.slots,
-            tables: &self.tables,
-            spans: &self.spans,
-            logit_rows: &self.ends,
-        }
+/// Adds a piece of a text to a step.
+fn push(arrays: &mut StepArrays, flat: &Flat, piece: Piece, first_block: u32) {
+    let rows = &flat.rows[piece.text];
+    let from = rows.start + piece.start;
+    let blocks = rows.len().div_ceil(BLOCK) as u32;
+    arrays.push_chunk(&flat.tokens[from..from + piece.len], piece.start, first_block..first_block + blocks);
+    if piece.last {
+        arrays.want_logits(arrays.len() - 1);
     }
 }

@@ -8,6 +8,8 @@ pub mod default_models;
 use std::path::{Path, PathBuf};
 
 use ropeway_embed::{Embedder, EmbedderOptions};
+use ropeway_kernels::Isa;
+use ropeway_machine::{Machine, Threads};
 use ropeway_model::{LoadOptions, Precision, Quantize};
 use ropeway_weights::Checkpoint;
 use serde_json::Value;
@@ -18,8 +20,7 @@ pub fn fixtures() -> PathBuf {
 
 pub fn open(path: &Path, options: &EmbedderOptions) -> Embedder {
     let checkpoint = Checkpoint::open(path).expect("a checkpoint");
-    let options = EmbedderOptions { threads: 2, ..options.clone() };
-    Embedder::load(&checkpoint, &options, &mut |_, _| {})
+    Embedder::load(&checkpoint, options, &mut |_, _| {})
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -36,7 +37,12 @@ pub fn ids(value: &Value) -> Vec<u32> {
 }
 
 pub fn loading(precision: Precision, quantize: Option<Quantize>) -> EmbedderOptions {
-    EmbedderOptions { load: LoadOptions { precision, quantize }, ..EmbedderOptions::default() }
+    EmbedderOptions { load: LoadOptions { precision, quantize }, ..EmbedderOptions::on(machine(Isa::best())) }
+}
+
+/// Two threads, so that work is shared out.
+pub fn machine(isa: Isa) -> Machine {
+    Machine::new(isa, Threads::UpTo(2))
 }
 
 pub fn cosine(got: &[f32], want: &[f64]) -> f64 {

@@ -35,10 +35,11 @@ const WIDTH: usize = 2;
 /// Computes one item.
 ///
 /// # Safety
-/// The CPU must have AVX2 and FMA.
+/// - The CPU must have AVX2 and FMA.
+/// - No other thread may work on the item's rows and heads meanwhile.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) unsafe fn attend(item: &Item<'_>, scratch: &mut [u8]) {
-    // SAFETY: instruction set by this function's contract; the format chooses the entry type.
+    // SAFETY: passed on from this function's contract; the format chooses the entry type.
     unsafe {
         match item.attention.layout.format {
             KvFormat::Q8 => flash::attend::<Avx2, i8>(item, scratch),

@@ -20,10 +20,11 @@ const VECTORS: usize = KEYS / 16;
 /// Computes one item.
 ///
 /// # Safety
-/// The CPU must have AVX-512 F, BW, DQ, VL and VNNI.
+/// - The CPU must have AVX-512 F, BW, DQ, VL and VNNI.
+/// - No other thread may work on the item's rows and heads meanwhile.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c,fma")]
 pub(crate) unsafe fn attend(item: &Item<'_>, scratch: &mut [u8]) {
-    // SAFETY: instruction set by this function's contract; the format chooses the entry type.
+    // SAFETY: passed on from this function's contract; the format chooses the entry type.
     unsafe {
         match item.attention.layout.format {
             KvFormat::Q8 => flash::attend::<Avx512, i8>(item, scratch),

@@ -150,7 +150,8 @@ struct Work<'a> {
 /// Computes an item whose blocks hold `E`.
 ///
 /// # Safety
-/// As [`Loops`] says for `L`; the item's blocks must be of format `E`.
+/// - As [`Loops`] says for `L`; the item's blocks must be of format `E`.
+/// - No other thread may work on the item's rows and heads meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn attend<L: Loops, E: Element>(item: &Item<'_>, scratch: &mut [u8]) {
     let layout = item.attention.layout;
@@ -164,7 +165,9 @@ pub(crate) unsafe fn attend<L: Loops, E: Element>(item: &Item<'_>, scratch: &mut
     for row in 0..item.rows() {
         let o = &work.o[row * layout.padded_dim()..][..layout.head_dim];
         let inverse = 1.0 / work.groups[row / ROWS].sum[row % ROWS];
-        for (out, value) in item.output(row).iter_mut().zip(o) {
+        // SAFETY: passed on from this function's contract; the only borrow of this row.
+        let out = unsafe { item.output(row) };
+        for (out, value) in out.iter_mut().zip(o) {
             *out = value * inverse;
         }
     }

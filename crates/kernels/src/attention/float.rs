@@ -8,17 +8,23 @@ use crate::kv::BLOCK;
 use crate::vectorise::vectorised;
 
 /// Computes one item.
-pub(crate) fn attend(isa: Isa, item: &Item<'_>) {
+///
+/// # Safety
+/// No other thread may work on the item's rows and heads meanwhile.
+pub(crate) unsafe fn attend(isa: Isa, item: &Item<'_>) {
     let mut scores = Vec::new();
     vectorised(isa, || {
         for row in 0..item.rows() {
-            attend_row(item, row, &mut scores);
+            // SAFETY: passed on from this function's contract.
+            unsafe { attend_row(item, row, &mut scores) };
         }
     });
 }
 
+/// # Safety
+/// As for [`attend`].
 #[inline(always)]
-fn attend_row(item: &Item<'_>, row: usize, scores: &mut Vec<f32>) {
+unsafe fn attend_row(item: &Item<'_>, row: usize, scores: &mut Vec<f32>) {
     let (layout, params) = (item.attention.layout, &item.attention.params);
     let dim = layout.head_dim;
     let position = item.position(row);
@@ -35,7 +41,8 @@ fn attend_row(item: &Item<'_>, row: usize, scores: &mut Vec<f32>) {
         *s = (*s - most).exp();
     }
     let sum: f32 = scores.iter().sum();
-    let out = item.output(row);
+    // SAFETY: passed on from this function's contract; the only borrow of this row.
+    let out = unsafe { item.output(row) };
     out.fill(0.0);
     for (key, p) in keys.zip(scores.iter()) {
         let weight = p / sum;

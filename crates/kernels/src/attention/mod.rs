@@ -111,7 +111,7 @@ pub(crate) struct Item<'a> {
     /// Positions of this item, relative to the span's start.
     pub first: usize,
     pub count: usize,
-    pub out: SharedMut<f32>,
+    pub out: SharedMut<'a, f32>,
 }
 
 impl Item<'_> {
@@ -164,10 +164,13 @@ impl Item<'_> {
     }
 
     /// Where an item row's result goes.
+    ///
+    /// # Safety
+    /// Nothing else may refer to the same row's result during the returned borrow.
     #[allow(clippy::mut_from_ref, reason = "disjoint parts are handed out by contract")]
-    pub(crate) fn output(&self, row: usize) -> &mut [f32] {
+    pub(crate) unsafe fn output(&self, row: usize) -> &mut [f32] {
         let dim = self.attention.layout.head_dim;
-        // SAFETY: items cover disjoint (token, head) pairs and the output outlives the operation.
+        // SAFETY: passed on from this function's contract.
         unsafe { self.out.slice(self.query_index(row) * dim, dim) }
     }
 }
@@ -180,30 +183,39 @@ pub fn scratch_bytes(layout: KvLayout, heads: usize) -> usize {
 }
 
 /// Computes `out[row][head][dim]` for all rows of all spans.
+///
+/// # Panics
+/// If two spans share a row, or do not follow each other.
 pub fn attend(compute: &mut Compute, attention: &Attention<'_>, out: &mut [f32]) {
+    let apart = attention.spans.windows(2).all(|pair| pair[0].first_row + pair[0].len <= pair[1].first_row);
+    assert!(apart, "spans share rows");
     let isa = compute.isa();
     let plan = Plan::new(attention, compute.threads());
     let out = SharedMut::of(out);
     compute.for_each(plan.items, 1, &|items, scratch| {
         for index in items {
-            run_item(isa, &plan.item(attention, index, out), scratch);
+            // SAFETY: spans were found not to overlap, so items cover disjoint (row, head) pairs.
+            unsafe { run_item(isa, &plan.item(attention, index, out), scratch) };
         }
     });
 }
 
-fn run_item(isa: Isa, item: &Item<'_>, scratch: &mut [u8]) {
+/// # Safety
+/// No other thread may work on the item's rows and heads meanwhile.
+unsafe fn run_item(isa: Isa, item: &Item<'_>, scratch: &mut [u8]) {
     let format = item.attention.layout.format;
-    if format == KvFormat::F32 {
-        return float::attend(isa, item);
-    }
-    match isa.level() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level proves the instruction set.
-        Level::Avx2 => unsafe { avx2::attend(item, scratch) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level proves the instruction set.
-        Level::Avx512Vnni => unsafe { avx512::attend(item, scratch) },
-        _ => plain::attend(item, scratch),
+    // SAFETY: the level proves the instruction set; the rest is passed on from this function's contract.
+    unsafe {
+        if format == KvFormat::F32 {
+            return float::attend(isa, item);
+        }
+        match isa.level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::attend(item, scratch),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Vnni => avx512::attend(item, scratch),
+            _ => plain::attend(item, scratch),
+        }
     }
 }
 
@@ -229,7 +241,7 @@ impl Plan {
         Self { items: count(heads), tile, heads }
     }
 
-    fn item<'a>(&self, attention: &'a Attention<'a>, index: usize, out: SharedMut<f32>) -> Item<'a> {
+    fn item<'a>(&self, attention: &'a Attention<'a>, index: usize, out: SharedMut<'a, f32>) -> Item<'a> {
         let group = attention.params.heads / attention.layout.kv_heads;
         let head_parts = group.div_ceil(self.heads);
         let parts = attention.layout.kv_heads * head_parts;

@@ -8,8 +8,11 @@ use crate::elementwise::exp2;
 use crate::kv::{BLOCK, KvFormat, round};
 
 /// Computes one item.
-pub(crate) fn attend(item: &Item<'_>, scratch: &mut [u8]) {
-    // SAFETY: plain loops need no instruction set, and the format chooses the entry type.
+///
+/// # Safety
+/// No other thread may work on the item's rows and heads meanwhile.
+pub(crate) unsafe fn attend(item: &Item<'_>, scratch: &mut [u8]) {
+    // SAFETY: plain loops need no instruction set, the format chooses the entry type, and the rest is passed on.
     unsafe {
         match item.attention.layout.format {
             KvFormat::Q8 => flash::attend::<Plain, i8>(item, scratch),

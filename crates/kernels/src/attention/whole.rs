@@ -79,6 +79,9 @@ pub fn scratch_bytes(longest: usize, head_dim: usize) -> usize {
 }
 
 /// Computes `out[row][head][dim]` for all rows of all texts.
+///
+/// # Panics
+/// If texts overlap, or reach beyond the arrays.
 pub fn attend(compute: &mut Compute, whole: &Whole<'_>, out: &mut [f32]) {
     let params = &whole.params;
     let width = params.heads * params.head_dim;
@@ -89,6 +92,8 @@ pub fn attend(compute: &mut Compute, whole: &Whole<'_>, out: &mut [f32]) {
         );
         assert!(params.bias.is_none_or(|bias| text.len() <= bias.longest), "text longer than the bias");
     }
+    let apart = whole.texts.windows(2).all(|pair| pair[0].end <= pair[1].start);
+    assert!(apart, "texts share rows");
     let isa = compute.isa();
     let product = product_fn(isa);
     let items: usize = whole.texts.iter().map(blocks).sum::<usize>() * params.heads;
@@ -97,7 +102,8 @@ pub fn attend(compute: &mut Compute, whole: &Whole<'_>, out: &mut [f32]) {
         for index in items {
             let (text, block, head) = locate(whole, index);
             let item = Item { isa, product, whole, text, head, out };
-            item.run(block * ITEM_QUERIES, scratch);
+            // SAFETY: texts were found not to overlap, so items cover disjoint (row, head) pairs.
+            unsafe { item.run(block * ITEM_QUERIES, scratch) };
         }
     });
 }
@@ -124,7 +130,7 @@ struct Item<'a> {
     whole: &'a Whole<'a>,
     text: Range<usize>,
     head: usize,
-    out: SharedMut<f32>,
+    out: SharedMut<'a, f32>,
 }
 
 /// An item's working memory, cut from the worker's scratch.
@@ -140,12 +146,15 @@ struct Work<'a> {
 }
 
 impl Item<'_> {
-    fn run(&self, first: usize, scratch: &mut [u8]) {
+    /// # Safety
+    /// No other thread may work on this head of the rows from `first` on meanwhile.
+    unsafe fn run(&self, first: usize, scratch: &mut [u8]) {
         let mut work = self.carve(scratch);
         vectorised(self.isa, LayOut { item: self, work: &mut work });
         let end = (first + ITEM_QUERIES).min(self.text.len());
         for query in (first..end).step_by(ROWS) {
-            self.group(query, ROWS.min(end - query), &mut work);
+            // SAFETY: passed on from this function's contract.
+            unsafe { self.group(query, ROWS.min(end - query), &mut work) };
         }
     }
 
@@ -178,7 +187,10 @@ impl Item<'_> {
     }
 
     /// Up to six queries of one head.
-    fn group(&self, first: usize, rows: usize, work: &mut Work<'_>) {
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run), of the rows from `first` on.
+    unsafe fn group(&self, first: usize, rows: usize, work: &mut Work<'_>) {
         let (dim, stride) = (self.whole.params.head_dim, self.text.len().next_multiple_of(COLUMNS));
         let factor = self.whole.params.scale * std::f32::consts::LOG2_E;
         work.queries.fill(0.0);
@@ -204,7 +216,8 @@ impl Item<'_> {
             let scores = &mut work.scores[row * stride..][keys.clone()];
             *sum = vectorised(self.isa, Soften { scores, first: keys.start, seen, bias });
         }
-        self.weigh(first, &sums[..rows], keys, work);
+        // SAFETY: passed on from this function's contract.
+        unsafe { self.weigh(first, &sums[..rows], keys, work) };
     }
 
     fn scores(&self, tile: usize, work: &Work<'_>) -> Tile {
@@ -225,7 +238,10 @@ impl Item<'_> {
     }
 
     /// `out[row] = weights[row] . values / sums[row]` over a range of keys.
-    fn weigh(&self, first: usize, sums: &[f32], keys: Range<usize>, work: &Work<'_>) {
+    ///
+    /// # Safety
+    /// As for [`group`](Self::group).
+    unsafe fn weigh(&self, first: usize, sums: &[f32], keys: Range<usize>, work: &Work<'_>) {
         let (heads, dim) = (self.whole.params.heads, self.whole.params.head_dim);
         let (stride, padded) = (self.text.len().next_multiple_of(COLUMNS), dim.next_multiple_of(COLUMNS));
         let mut tile = [[0.0; COLUMNS]; ROWS];
@@ -243,7 +259,7 @@ impl Item<'_> {
             let columns = COLUMNS.min(dim - column);
             for (row, sum) in sums.iter().enumerate() {
                 let at = ((self.text.start + first + row) * heads + self.head) * dim + column;
-                // SAFETY: items cover disjoint (row, head) pairs and the output outlives the operation.
+                // SAFETY: this thread alone works on this head of the row.
                 let out = unsafe { self.out.slice(at, columns) };
                 for (out, value) in out.iter_mut().zip(&tile[row]) {
                     *out = value / sum;

@@ -93,7 +93,7 @@ pub(crate) enum PanelWeights<'a> {
 /// Everything needed to put a finished tile in its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Sink<'a> {
-    pub data: SharedMut<f32>,
+    pub data: SharedMut<'a, f32>,
     pub stride: usize,
     pub column: usize,
     /// Valid outputs of this panel.
@@ -168,8 +168,8 @@ pub fn matmul(compute: &mut Compute, product: &Product<'_>, output: Output<'_>) 
 }
 
 #[derive(Clone, Copy)]
-struct SharedTarget {
-    data: SharedMut<f32>,
+struct SharedTarget<'a> {
+    data: SharedMut<'a, f32>,
     stride: usize,
     column: usize,
 }
@@ -191,7 +191,7 @@ fn check(product: &Product<'_>, output: &Output<'_>, panels: usize) {
     assert!(product.bias.is_none_or(|bias| bias.len() == product.matrix.rows()), "bias length");
 }
 
-fn sink_of<'a>(product: &Product<'a>, panel: usize, target: SharedTarget) -> Sink<'a> {
+fn sink_of<'a>(product: &Product<'a>, panel: usize, target: SharedTarget<'a>) -> Sink<'a> {
     let first = panel * PANEL;
     let outputs = PANEL.min(product.matrix.rows() - first);
     let width = if matches!(product.epilogue, Epilogue::Gate(_)) { PANEL / 2 } else { PANEL };

@@ -9,7 +9,7 @@ use super::names::{Names, Part, Role};
 use super::score::{Bend, Scorer};
 use super::{Encoder, EncoderSpec, Layer, Mlp, NormPlace, NormWeights, Pooling};
 use crate::RopeTable;
-use crate::decoder::{GatedMlp, Linear};
+use crate::layer::{GatedMlp, Linear};
 use crate::load::{LoadError, LoadOptions, Progress, checked, read_all, split_gate_up};
 use crate::stack::{Stack, gated_bias};
 

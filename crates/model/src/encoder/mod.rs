@@ -20,6 +20,7 @@ use std::ops::Range;
 
 use ropeway_kernels::Compute;
 use ropeway_kernels::attention::whole::{DistanceBias, Whole, WholeParams, attend};
+use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::elementwise::{LayerNorm, layer_norm};
 use ropeway_kernels::matmul::{Epilogue, Output, matmul};
 use ropeway_kernels::prepare::{Before, Prepare, Rows, prepare};
@@ -27,7 +28,7 @@ use ropeway_kernels::route::{HeadRows, Pairing, Rotation, rotate_heads};
 use ropeway_weights::Tensor;
 
 use crate::RopeTable;
-use crate::decoder::{Between, GatedMlp, Linear};
+use crate::layer::{Between, GatedMlp, Linear};
 use crate::spec::RopeLayout;
 
 pub use pooling::Pooling;
@@ -94,26 +95,18 @@ pub struct Texts<'a> {
 }
 
 impl Encoder {
-    /// Runs one pass; `pause` is called between layers. The texts' vectors are left in `work`.
-    pub fn forward(
-        &self,
-        compute: &mut Compute,
-        texts: &Texts<'_>,
-        work: &mut EncoderWork,
-        pause: &mut dyn FnMut(),
-    ) {
+    /// Runs one pass. The texts' vectors are left in `work`.
+    pub fn forward(&self, source: &mut dyn ComputeSource, texts: &Texts<'_>, work: &mut EncoderWork) {
         work.begin(texts, &self.spec);
-        self.embed(compute, texts, work);
-        self.fill_angles(compute, texts, work);
+        self.embed(source.compute(), texts, work);
+        self.fill_angles(source.compute(), texts, work);
         for (index, layer) in self.layers.iter().enumerate() {
-            if index > 0 {
-                pause();
-            }
-            self.attention(compute, texts, index, work);
-            self.mlp(compute, texts.tokens.len(), layer, work);
+            source.start_layer();
+            self.attention(source.compute(), texts, index, work);
+            self.mlp(source.compute(), texts.tokens.len(), layer, work);
         }
         if let Some(norm) = &self.final_norm {
-            self.norm_rows(compute, texts.tokens.len(), norm, work);
+            self.norm_rows(source.compute(), texts.tokens.len(), norm, work);
         }
     }
 

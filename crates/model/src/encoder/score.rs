@@ -10,7 +10,7 @@ use ropeway_kernels::matmul::{Epilogue, Output, matmul};
 use ropeway_kernels::prepare::{Before, Prepare, Rows, prepare};
 
 use super::{Encoder, EncoderWork, NormWeights, Pooling, Texts};
-use crate::decoder::Linear;
+use crate::layer::Linear;
 
 /// The head's weights.
 pub(super) struct Scorer {

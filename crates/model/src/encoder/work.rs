@@ -6,7 +6,7 @@ use ropeway_kernels::attention::whole::scratch_bytes;
 use ropeway_kernels::memory::Buffer;
 
 use super::{Encoder, EncoderSpec, Pooling, Texts};
-use crate::decoder::Linear;
+use crate::layer::Linear;
 
 /// Scratch of the encoder forward pass.
 pub struct EncoderWork {

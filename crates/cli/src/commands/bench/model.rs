@@ -7,7 +7,9 @@ use clap::Args;
 use ropeway_cpu::CpuExecutor;
 use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, StepOutput};
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::limits::{self, Limits};
+use ropeway_machine::LeaseRequest;
 use ropeway_model::StepLimits;
 use serde_json::{Value, json};
 
@@ -50,7 +52,12 @@ pub struct Model {
 struct Rate {
     of: usize,
     tokens_per_second: f64,
+    /// Compute threads that its steps settled on.
+    threads: usize,
 }
+
+/// Most runs before the first measured one. The search for the number of threads takes a dozen steps.
+const MOST_WARM_UPS: usize = 40;
 
 impl Model {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
@@ -62,24 +69,25 @@ impl Model {
             step: StepLimits { tokens: self.chunk.max(sequences).max(1), rows: sequences },
         };
         let mut loaded = self.options.load(&self.name, room)?;
-        let isa = loaded.executor.compute().isa();
-        let machine = limits::measure(isa, loaded.executor.compute().pool());
+        let tenant = loaded.executor.tenant();
+        let (isa, threads) = (tenant.machine().isa(), tenant.machine().threads().most());
+        let machine = limits::measure(isa, tenant.lease(LeaseRequest::default()).compute().pool());
         let context = loaded.executor.limits().context;
         let mut bench = Runner::new(&mut loaded.executor, self.chunk.max(1), per_sequence);
         let mut prefill = Vec::new();
         for &tokens in self.prefill.iter().filter(|&&tokens| tokens > 0 && tokens <= context) {
-            let runs = (0..self.repeat).map(|_| bench.prefill(tokens)).collect::<Result<_, _>>()?;
-            prefill.push(Rate { of: tokens, tokens_per_second: median(runs) });
+            let step = tokens.min(self.chunk.max(1));
+            prefill.push(bench.rate(self.repeat, tokens, step, |bench| bench.prefill(tokens))?);
         }
         let mut decode = Vec::new();
         for &batch in self.batch.iter().filter(|&&batch| batch > 0) {
-            let runs = (0..self.repeat).map(|_| bench.decode(batch, self.held, self.tokens));
-            decode.push(Rate { of: batch, tokens_per_second: median(runs.collect::<Result<_, _>>()?) });
+            let run = |bench: &mut Runner<'_>| bench.decode(batch, self.held, self.tokens);
+            decode.push(bench.rate(self.repeat, batch, batch, run)?);
         }
         let report = Report {
             name: loaded.files.name,
             isa: isa.name(),
-            threads: loaded.executor.compute().threads(),
+            threads,
             weight_bytes: loaded.executor.decoder().weight_bytes(),
             held: self.held,
             prefill,
@@ -107,6 +115,25 @@ impl<'a> Runner<'a> {
         let blocks_per_sequence = per_sequence / 32;
         let (batch, output) = (Batch::default(), StepOutput::default());
         Self { executor, chunk, blocks_per_sequence, batch, output, vocab, next: 1 }
+    }
+
+    /// The median of some runs whose steps have `step` tokens, once their number of threads is settled.
+    fn rate(
+        &mut self,
+        repeat: u32,
+        of: usize,
+        step: usize,
+        mut run: impl FnMut(&mut Self) -> Result<f64, Failure>,
+    ) -> Result<Rate, Failure> {
+        for _ in 0..MOST_WARM_UPS {
+            run(self)?;
+            if self.executor.tenant().is_settled(step) {
+                break;
+            }
+        }
+        let runs = (0..repeat).map(|_| run(self)).collect::<Result<_, _>>()?;
+        let threads = self.executor.tenant().threads_for(step);
+        Ok(Rate { of, tokens_per_second: median(runs), threads })
     }
 
     /// Some token: all rows different, none special.
@@ -184,9 +211,11 @@ struct Report {
 
 impl Report {
     fn json(&self) -> Value {
-        let prefill = |rate: &Rate| json!({ "tokens": rate.of, "tok_s": rate.tokens_per_second });
-        let decode =
-            |rate: &Rate| json!({ "batch": rate.of, "context": self.held, "tok_s": rate.tokens_per_second });
+        let prefill = |rate: &Rate| json!({ "tokens": rate.of, "tok_s": rate.tokens_per_second, "threads": rate.threads });
+        let decode = |rate: &Rate| {
+            let Rate { of, tokens_per_second, threads } = rate;
+            json!({ "batch": of, "context": self.held, "tok_s": tokens_per_second, "threads": threads })
+        };
         json!({
             "model": self.name,
             "isa": self.isa,
@@ -204,19 +233,24 @@ impl Report {
 
     fn print(&self, output: &mut Output) -> std::io::Result<()> {
         let Limits { int_dot_gops, f32_gflops, read_gb_s } = self.machine;
-        writeln!(output, "{} on {} with {} threads", self.name, self.isa, self.threads)?;
+        writeln!(output, "{} on {} with up to {} threads", self.name, self.isa, self.threads)?;
         writeln!(
             output,
             "machine: {int_dot_gops:.0} Gop/s int8 dot, {f32_gflops:.0} GFLOP/s f32, {read_gb_s:.1} GB/s read"
         )?;
         for rate in &self.prefill {
-            writeln!(output, "prefill {:>6} tokens   {:>9.1} tok/s", rate.of, rate.tokens_per_second)?;
+            let Rate { of, tokens_per_second, threads } = rate;
+            writeln!(
+                output,
+                "prefill {of:>6} tokens   {tokens_per_second:>9.1} tok/s  {threads:>3} threads"
+            )?;
         }
         for rate in &self.decode {
-            write!(output, "decode  {:>6} streams  {:>9.1} tok/s", rate.of, rate.tokens_per_second)?;
-            if rate.of == 1 {
+            let Rate { of, tokens_per_second, threads } = rate;
+            write!(output, "decode  {of:>6} streams  {tokens_per_second:>9.1} tok/s  {threads:>3} threads")?;
+            if *of == 1 {
                 let limit = read_gb_s * 1e9 / self.weight_bytes as f64;
-                let share = 100.0 * rate.tokens_per_second / limit;
+                let share = 100.0 * tokens_per_second / limit;
                 write!(output, "  ({share:.0} % of the memory limit, {limit:.0})")?;
             }
             writeln!(output)?;

@@ -53,9 +53,9 @@ pub struct EmbedArgs {
 
 impl EmbedArgs {
     /// The models, none of them loaded yet.
-    pub fn models(&self, machine: &ModelArgs, ledger: &Arc<Ledger>, log_batches: bool) -> EmbeddingModels {
+    pub fn models(&self, options: &ModelArgs, ledger: &Arc<Ledger>, log_batches: bool) -> EmbeddingModels {
         let names: &[String] = if self.no_embeddings { &[] } else { &self.embed_models };
-        let options = self.options(machine);
+        let options = self.options(options);
         let model = |given: &String| {
             let (name, options, given) = (served_name(given), options.clone(), given.clone());
             let logged = log_batches.then(|| name.clone());
@@ -76,10 +76,8 @@ impl EmbedArgs {
         EmbeddingModels::new(names.iter().map(model).collect())
     }
 
-    fn options(&self, machine: &ModelArgs) -> EmbedderOptions {
+    fn options(&self, options: &ModelArgs) -> EmbedderOptions {
         EmbedderOptions {
-            isa: machine.isa(),
-            threads: machine.threads(),
             load: LoadOptions {
                 precision: Precision::Fast,
                 quantize: self.embed_int8.then_some(Quantize::Q8),
@@ -90,8 +88,7 @@ impl EmbedArgs {
                 max_tokens: self.embed_max_tokens.into(),
                 queue: self.embed_queue as usize,
             },
-            turnstile: machine.turnstile.clone(),
-            ..EmbedderOptions::default()
+            ..EmbedderOptions::on(options.machine())
         }
     }
 }

@@ -106,8 +106,7 @@ impl Serve {
         Ok(())
     }
 
-    async fn serve(mut self) -> Result<(), Failure> {
-        self.options.turnstile = Some(Arc::default());
+    async fn serve(self) -> Result<(), Failure> {
         let listening = Listening::bind(&self.listen).await?.with_tls(self.access.tls()?);
         let addresses = listening.addresses()?;
         let shelves = Arc::new(self.shelves()?);

@@ -116,7 +116,7 @@ impl Scenario {
             Scenario::Scheduler => Finding::of(&scheduler::measure(lab, sizes)?),
             Scenario::Structured => {
                 let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
-                Finding::of(&structured::measure(lab, sizes, &tokenizer, started.machine.threads)?)
+                Finding::of(&structured::measure(lab, sizes, &tokenizer, started.machine.threads().most())?)
             }
         }
     }
@@ -158,8 +158,8 @@ impl Engine {
         if self.json {
             output.json(&json!({
                 "model": started.name,
-                "isa": started.machine.isa,
-                "threads": started.machine.threads,
+                "isa": started.machine.isa().name(),
+                "threads": started.machine.threads().most(),
                 "kv_tokens": started.kv_tokens(),
                 "itl_target_ms": self.sharing.itl_target(),
                 "policy": self.sharing.policy(),

@@ -4,7 +4,7 @@ use ropeway_kernels::Compute;
 use ropeway_kernels::attention::{self, Attention, AttentionParams, Queries, Span, attend};
 use ropeway_kernels::kv::{BLOCK, KvFormat, KvLayout};
 use ropeway_kernels::memory::Buffer;
-use ropeway_kernels::route::{KvSlot, Route, route};
+use ropeway_kernels::route::{DistinctSlots, KvSlot, Route, route};
 
 use super::effort::{Decode, Effort};
 use super::timing::{Measurement, Operations, Reading, Unit, repeat};
@@ -131,6 +131,7 @@ impl Cache {
     }
 
     fn store(&mut self, compute: &mut Compute, projections: &mut [f32], slots: &[KvSlot]) {
+        let slots = DistinctSlots::new(slots, &mut Vec::new());
         let what =
             Route { projections, heads: HEADS, norms: None, rotation: None, slots, layout: self.layout };
         route(compute, what, &mut self.queries, &mut self.kv);

@@ -17,8 +17,8 @@ mod timing;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use ropeway_cpu::CpuOptions;
 use ropeway_kernels::{Compute, Isa, limits};
+use ropeway_machine::Threads;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -46,9 +46,9 @@ pub struct Kernels {
 
 impl Kernels {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let defaults = CpuOptions::default();
-        let isa = self.isa.unwrap_or(defaults.isa);
-        let mut compute = Compute::new(isa, self.threads.map_or(defaults.threads, usize::from));
+        let isa = self.isa.unwrap_or_else(Isa::best);
+        let threads = self.threads.map_or_else(|| Threads::available().most(), usize::from);
+        let mut compute = Compute::new(isa, threads);
         let effort = if self.quick { Effort::quick() } else { Effort::full() }.bounded_for(isa);
         let machine = limits::measure(isa, compute.pool());
         let measurements = measure(&mut compute, &effort);

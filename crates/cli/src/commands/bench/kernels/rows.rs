@@ -7,7 +7,7 @@ use ropeway_kernels::elementwise::Norm;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_kernels::memory::Buffer;
 use ropeway_kernels::prepare::{Before, NormBy, Prepare, Rows, prepare};
-use ropeway_kernels::route::{KvSlot, Pairing, Rotation, Route, route};
+use ropeway_kernels::route::{DistinctSlots, KvSlot, Pairing, Rotation, Route, route};
 
 use super::attention::{HEADS, PROJECTED, layout, name, projections, slot};
 use super::effort::Effort;
@@ -57,6 +57,7 @@ fn routing(compute: &mut Compute, format: KvFormat, rows: usize, effort: &Effort
     let layout = layout(format);
     let mut projections = projections(rows);
     let slots: Vec<KvSlot> = (0..rows).map(|row| slot(0, row)).collect();
+    let slots = DistinctSlots::new(&slots, &mut Vec::new());
     let angles = angles(rows);
     let mut queries = Queries::with_capacity(rows, HEADS, layout);
     let mut kv = Buffer::zeroed(rows.div_ceil(BLOCK) * layout.block_bytes());
@@ -67,7 +68,7 @@ fn routing(compute: &mut Compute, format: KvFormat, rows: usize, effort: &Effort
             heads: HEADS,
             norms: None,
             rotation: Some(Rotation { angles: &angles, pairs: PAIRS, pairing: Pairing::Half }),
-            slots: &slots,
+            slots,
             layout,
         };
         route(compute, what, &mut queries, &mut kv);
