@@ -170,8 +170,10 @@ impl<'a> Run<'a> {
     fn note_step(&mut self, began: Duration, now: Duration) {
         let plan = self.engine.plan();
         let took = now.saturating_sub(began).as_secs_f64();
-        let usual = self.scenario.machine.time.slowest().predict(plan.work);
-        self.report.stalled += (took - usual).max(0.0);
+        let time = &self.scenario.machine.time;
+        if time.stall_factor() > 1.0 {
+            self.report.stalled += (took - time.slowest().predict(plan.work)).max(0.0);
+        }
         let streams = plan.work.tokens - plan.prefill_tokens;
         self.report.steps.push(StepOutcome { at: began, took, streams, prefill: plan.prefill_tokens });
         if trial::is_replay() {

@@ -130,6 +130,8 @@ pub struct MachineSpec {
     pub step_rows: usize,
     /// Blocks of KV memory.
     pub blocks: usize,
+    /// Steps that may be launched while another one is in flight.
+    pub ahead: usize,
     /// What steps really take.
     pub time: StepTime,
     /// What the engine believes in the beginning.
@@ -145,6 +147,7 @@ impl MachineSpec {
             step_tokens: 512,
             step_rows: 64,
             blocks: 8192,
+            ahead: 0,
             guess: cost.clone(),
             time: cost.into(),
             target: Duration::from_millis(100),
@@ -177,6 +180,7 @@ impl MachineSpec {
             step_tokens: self.step_tokens,
             step_rows: self.step_rows,
             vocab: VOCAB,
+            ahead: self.ahead,
             ..Limits::EXAMPLE
         }
     }
@@ -261,10 +265,10 @@ impl Shrink for Scenario {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MachineSpec { step_tokens, step_rows, blocks, time, guess, target } = &self.machine;
+        let MachineSpec { step_tokens, step_rows, blocks, ahead, time, guess, target } = &self.machine;
         writeln!(
             f,
-            "{blocks} blocks of {BLOCK_TOKENS}; {step_tokens} tokens and {step_rows} rows a step; target {target:?}"
+            "{blocks} blocks of {BLOCK_TOKENS}; {step_tokens} tokens and {step_rows} rows a step, {ahead} ahead; target {target:?}"
         )?;
         writeln!(f, "{time}; the engine's guess: {:?}", guess.coefficients())?;
         for (index, request) in self.requests.iter().enumerate().take(SHOWN) {
