@@ -6,7 +6,7 @@
 //! - [`mock`]: the executor; [`step_time`]: how long its steps take.
 //! - [`readers`]: reads many streams at once.
 //! - [`chaos`]: seeded scenarios with faults, in which every rule of the engine is checked.
-//! - [`liveness`]: seeded scenarios of shortage and slowness, in which everyone must get on within a stated time.
+//! - [`liveness`]: seeded scenarios of shortage and slowness, in which every request must finish within a stated bound.
 //! - [`trial`]: runs a rule over seeds; [`shrink`]: makes a failing scenario smaller.
 //! - [`simulate`]: workloads on a machine that is only a cost model.
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! seconds = cost(work) * change * jitter * stall
-//!           |            |        |        '- now and then a single step takes many times as long
+//!           |            |        |        '- single steps take many times as long
 //!           |            |        '- every step differs by some percent
 //!           |            '- from a given time on, every step is slower or faster
 //!           '- a linear cost, as the engine's own model has
@@ -24,7 +24,7 @@ struct Change {
     factor: f64,
 }
 
-/// Once per `period`, a single step takes `factor` times as long.
+/// A single step takes `factor` times as long, the next one `period` after it has ended.
 #[derive(Clone, Copy, Debug)]
 struct Stalls {
     period: Duration,
@@ -41,14 +41,14 @@ pub struct StepTime {
     jitter: f64,
     /// Steps so far.
     steps: u64,
-    /// Stalls so far.
-    stalled: u64,
+    /// When the next step stalls.
+    next_stall: Duration,
 }
 
 impl From<CostModel> for StepTime {
     /// Every step takes exactly what `cost` predicts.
     fn from(cost: CostModel) -> Self {
-        Self { cost, change: None, stalls: None, jitter: 0.0, steps: 0, stalled: 0 }
+        Self { cost, change: None, stalls: None, jitter: 0.0, steps: 0, next_stall: Duration::MAX }
     }
 }
 
@@ -59,9 +59,10 @@ impl StepTime {
         self
     }
 
-    /// The first step that begins in each `period` after the first one takes `factor` times as long.
+    /// A step takes `factor` times as long whenever none has for `period`.
     pub fn stalling(mut self, period: Duration, factor: f64) -> Self {
         self.stalls = Some(Stalls { period, factor });
+        self.next_stall = period;
         self
     }
 
@@ -97,26 +98,24 @@ impl StepTime {
         let unit = (mix(self.steps) >> 11) as f64 / (1_u64 << 53) as f64;
         let jitter = 1.0 + self.jitter * (2.0 * unit - 1.0);
         let change = self.change.filter(|change| now >= change.at).map_or(1.0, |change| change.factor);
-        Duration::from_secs_f64(self.cost.predict(work) * change * jitter * self.stall(now))
-    }
-
-    fn stall(&mut self, now: Duration) -> f64 {
-        let Some(Stalls { period, factor }) = self.stalls else { return 1.0 };
-        let due = (now.as_nanos() / period.as_nanos()) as u64;
-        let stalls = due > self.stalled;
-        self.stalled = due;
-        if stalls { factor } else { 1.0 }
+        let stall = self.stalls.filter(|_| now >= self.next_stall);
+        let factor = change * jitter * stall.map_or(1.0, |stalls| stalls.factor);
+        let time = Duration::from_secs_f64(self.cost.predict(work) * factor);
+        if let Some(Stalls { period, .. }) = stall {
+            self.next_stall = now + time + period;
+        }
+        time
     }
 }
 
 impl fmt::Display for StepTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seconds per step, token, row and pair: {:?}", self.cost.coefficients())?;
+        write!(f, "seconds per step, token, row, pair and read: {:?}", self.cost.coefficients())?;
         if let Some(Change { at, factor }) = self.change {
             write!(f, ", times {factor} from {at:?} on")?;
         }
         if let Some(Stalls { period, factor }) = self.stalls {
-            write!(f, ", times {factor} once per {period:?}")?;
+            write!(f, ", times {factor} whenever it was not for {period:?}")?;
         }
         if self.jitter > 0.0 { write!(f, ", give or take {}", self.jitter) } else { Ok(()) }
     }
@@ -131,7 +130,7 @@ pub fn scaled(cost: &CostModel, factor: f64) -> CostModel {
 mod tests {
     use super::*;
 
-    const WORK: Work = Work { tokens: 10, rows: 2, pairs: 100, reads: 50 };
+    const WORK: Work = Work { tokens: 10, rows: 2, pairs: 100, reads: 10 };
 
     fn at(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)
@@ -142,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_holds_from_its_time_on_and_a_stall_hits_one_step_per_period() {
+    fn a_change_holds_from_its_time_on_and_a_stall_hits_one_step_after_each_period() {
         let mut time = steady().changing(at(5.0), 2.0).stalling(at(2.0), 10.0);
-        let factors = [(0.0, 1.0), (1.9, 1.0), (2.1, 10.0), (2.2, 1.0), (4.5, 10.0), (5.5, 2.0), (6.0, 20.0)];
+        let factors = [(0.0, 1.0), (1.9, 1.0), (2.1, 10.0), (4.2, 1.0), (5.9, 2.0), (6.2, 20.0), (12.1, 2.0)];
         for (now, factor) in factors {
             let got = time.next(at(now), WORK).as_secs_f64();
             assert!((got - 0.2 * factor).abs() < 1e-9, "{got} at {now}");

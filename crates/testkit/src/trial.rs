@@ -134,17 +134,17 @@ pub fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::liveness::{Machine, Scenario, Visit};
+    use crate::liveness::{MachineSpec, RequestSpec, Scenario};
 
     /// As many requests as the seed says, the last of which has a long answer.
     fn scenario(seed: u64) -> Scenario {
-        let visit = |index: u64| Visit::new(0.0, 10, if index + 1 == seed { 64 } else { 1 });
-        Scenario::new(Machine::fast(), (0..seed).map(visit).collect())
+        let request = |index: u64| RequestSpec::new(0.0, 10, if index + 1 == seed { 64 } else { 1 });
+        Scenario::new(MachineSpec::fast(), (0..seed).map(request).collect())
     }
 
     fn no_answer_is_long(scenario: &Scenario) -> Result<usize, String> {
-        let long = scenario.visits.iter().position(|visit| visit.answer > 20);
-        long.map_or(Ok(scenario.visits.len()), |index| panic!("request {index} has a long answer"))
+        let long = scenario.requests.iter().position(|request| request.answer > 20);
+        long.map_or(Ok(scenario.requests.len()), |index| panic!("request {index} has a long answer"))
     }
 
     #[test]
@@ -157,8 +157,8 @@ mod tests {
         assert!(text.contains("request 0 has a long answer"), "{text}");
         let line = text.split('"').nth(1).expect("a line in quotes");
         let replayed = replayed(line, scenario);
-        assert_eq!(replayed.visits, shrunk.scenario.visits);
-        assert_eq!((replayed.visits.len(), replayed.visits[0].answer), (1, 32));
+        assert_eq!(replayed.requests, shrunk.scenario.requests);
+        assert_eq!((replayed.requests.len(), replayed.requests[0].answer), (1, 32));
     }
 
     #[test]

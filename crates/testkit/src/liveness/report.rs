@@ -7,7 +7,7 @@ const GENERATED: f64 = 2.0;
 
 /// What one request experienced.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct RequestOutcome {
     /// When it came.
     pub arrived: Option<Duration>,
     /// When the engine got it: at the end of the step during which it came.
@@ -32,7 +32,7 @@ pub struct Answer {
     pub steps_to_first: usize,
 }
 
-impl Answer {
+impl RequestOutcome {
     /// Seconds from its arrival to its first token, if it had one.
     pub fn first_token(&self) -> Option<f64> {
         Some(self.first?.saturating_sub(self.arrived?).as_secs_f64())
@@ -51,7 +51,7 @@ impl Answer {
 
 /// One step.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub struct StepOutcome {
     /// When it began.
     pub at: Duration,
     /// Seconds it took.
@@ -64,11 +64,11 @@ pub struct Step {
 
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct RunReport {
     /// Per request of the scenario.
-    pub answers: Vec<Answer>,
+    pub outcomes: Vec<RequestOutcome>,
     /// All steps, in their order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StepOutcome>,
     /// Seconds by which steps exceeded their cost.
     pub stalled: f64,
     /// When the run ended.

@@ -39,7 +39,7 @@ pub enum When {
 
 /// One request to come.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Visit {
+pub struct RequestSpec {
     /// When it is submitted.
     pub when: When,
     /// The account it is charged to.
@@ -62,7 +62,7 @@ pub struct Visit {
     pub measured: bool,
 }
 
-impl Visit {
+impl RequestSpec {
     /// A request of the default class at `at`, with one answer and nothing in common with others.
     pub fn new(at: f64, prompt: usize, answer: usize) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Visit {
     }
 
     /// The request; `index` makes the prompt differ from every other one after its shared beginning.
-    pub fn request(&self, index: usize) -> Request {
+    pub fn build(&self, index: usize) -> Request {
         let mut text = Rng::new(0);
         let mut prompt: Vec<u32> = (0..self.shared).map(|_| text.below(VOCAB) as u32).collect();
         let mut text = Rng::new(1 + index as u64);
@@ -123,13 +123,15 @@ impl Visit {
 
 /// An executor, and how the engine on it is set up.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct MachineSpec {
     /// Most tokens in one step.
     pub step_tokens: usize,
     /// Most rows in one step.
     pub step_rows: usize,
     /// Blocks of KV memory.
     pub blocks: usize,
+    /// Steps that may be launched while another one is in flight.
+    pub ahead: usize,
     /// What steps really take.
     pub time: StepTime,
     /// What the engine believes in the beginning.
@@ -138,13 +140,14 @@ pub struct Machine {
     pub target: Duration,
 }
 
-impl Machine {
+impl MachineSpec {
     /// A machine with ample memory whose cost is known to the engine.
     pub fn known(cost: CostModel) -> Self {
         Self {
             step_tokens: 512,
             step_rows: 64,
             blocks: 8192,
+            ahead: 0,
             guess: cost.clone(),
             time: cost.into(),
             target: Duration::from_millis(100),
@@ -161,9 +164,9 @@ impl Machine {
         Self::known(CostModel::known([0.25, 0.005, 0.002, 1e-6, 1e-6]))
     }
 
-    /// The same with memory for 1.1 times the largest of `visits`.
-    pub fn tight(mut self, visits: &[Visit]) -> Self {
-        let largest = visits.iter().map(Visit::tokens).max().unwrap_or(1);
+    /// The same with memory for 1.1 times the largest of `requests`.
+    pub fn tight(mut self, requests: &[RequestSpec]) -> Self {
+        let largest = requests.iter().map(RequestSpec::tokens).max().unwrap_or(1);
         self.blocks = (TIGHT * largest as f64 / BLOCK_TOKENS as f64).ceil() as usize;
         self
     }
@@ -177,6 +180,7 @@ impl Machine {
             step_tokens: self.step_tokens,
             step_rows: self.step_rows,
             vocab: VOCAB,
+            ahead: self.ahead,
             ..Limits::EXAMPLE
         }
     }
@@ -191,39 +195,39 @@ impl Machine {
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The machine.
-    pub machine: Machine,
+    pub machine: MachineSpec,
     /// The requests, in any order.
-    pub visits: Vec<Visit>,
+    pub requests: Vec<RequestSpec>,
     /// The simulation ends here even if requests are open; `None` ends it when all are finished.
     pub until: Option<Duration>,
 }
 
 impl Scenario {
     /// Runs until every request is finished.
-    pub fn new(machine: Machine, visits: Vec<Visit>) -> Self {
-        Self { machine, visits, until: None }
+    pub fn new(machine: MachineSpec, requests: Vec<RequestSpec>) -> Self {
+        Self { machine, requests, until: None }
     }
 
     /// The same machine with only those requests that `keep` accepts. A request that followed a dropped one takes
     /// its place.
-    pub fn only(&self, keep: impl Fn(usize, &Visit) -> bool) -> Self {
+    pub fn only(&self, keep: impl Fn(usize, &RequestSpec) -> bool) -> Self {
         let kept: Vec<bool> =
-            self.visits.iter().enumerate().map(|(index, visit)| keep(index, visit)).collect();
+            self.requests.iter().enumerate().map(|(index, request)| keep(index, request)).collect();
         let place = |index: usize| kept[..index].iter().filter(|kept| **kept).count();
-        let mut visits = Vec::new();
-        for (index, visit) in self.visits.iter().enumerate().filter(|(index, _)| kept[*index]) {
-            visits.push(Visit { when: self.relinked(index, &kept, &place), ..*visit });
+        let mut requests = Vec::new();
+        for (index, request) in self.requests.iter().enumerate().filter(|(index, _)| kept[*index]) {
+            requests.push(RequestSpec { when: self.relinked(index, &kept, &place), ..*request });
         }
-        Self { visits, ..self.clone() }
+        Self { requests, ..self.clone() }
     }
 
     fn relinked(&self, index: usize, kept: &[bool], place: &impl Fn(usize) -> usize) -> When {
-        let mut when = self.visits[index].when;
+        let mut when = self.requests[index].when;
         while let When::After { earlier, pause } = when {
             if kept[earlier] {
                 return When::After { earlier: place(earlier), pause };
             }
-            when = self.visits[earlier].when;
+            when = self.requests[earlier].when;
         }
         when
     }
@@ -233,7 +237,7 @@ impl Shrink for Scenario {
     /// None if the run ends at a given time: such a scenario is about a steady state, and would be about another one
     /// with fewer requests.
     fn parts(&self) -> usize {
-        if self.until.is_some() { 0 } else { self.visits.len() }
+        if self.until.is_some() { 0 } else { self.requests.len() }
     }
 
     fn without(&self, parts: std::ops::Range<usize>) -> Self {
@@ -242,42 +246,42 @@ impl Shrink for Scenario {
 
     fn simplified(&self, part: usize) -> Option<Self> {
         let mut simpler = self.clone();
-        let visit = simpler.visits.get_mut(part)?;
-        let before = *visit;
-        *visit = Visit { n: 1, shared: 0, session: 0, scored: false, ..before };
-        (*visit != before).then_some(simpler)
+        let request = simpler.requests.get_mut(part)?;
+        let before = *request;
+        *request = RequestSpec { n: 1, shared: 0, session: 0, scored: false, ..before };
+        (*request != before).then_some(simpler)
     }
 
     fn shortened(&self, part: usize) -> Option<Self> {
         let mut smaller = self.clone();
-        let visit = smaller.visits.get_mut(part)?;
+        let request = smaller.requests.get_mut(part)?;
         let halves = |size: usize| size.div_ceil(2);
-        let before = *visit;
-        (visit.shared, visit.prompt) = (visit.shared / 2, halves(visit.prompt));
-        (visit.answer, visit.n) = (halves(visit.answer), halves(visit.n));
-        (*visit != before).then_some(smaller)
+        let before = *request;
+        (request.shared, request.prompt) = (request.shared / 2, halves(request.prompt));
+        (request.answer, request.n) = (halves(request.answer), halves(request.n));
+        (*request != before).then_some(smaller)
     }
 }
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { step_tokens, step_rows, blocks, time, guess, target } = &self.machine;
+        let MachineSpec { step_tokens, step_rows, blocks, ahead, time, guess, target } = &self.machine;
         writeln!(
             f,
-            "{blocks} blocks of {BLOCK_TOKENS}; {step_tokens} tokens and {step_rows} rows a step; target {target:?}"
+            "{blocks} blocks of {BLOCK_TOKENS}; {step_tokens} tokens and {step_rows} rows a step, {ahead} ahead; target {target:?}"
         )?;
         writeln!(f, "{time}; the engine's guess: {:?}", guess.coefficients())?;
-        for (index, visit) in self.visits.iter().enumerate().take(SHOWN) {
-            writeln!(f, "{index:>4}  {visit}")?;
+        for (index, request) in self.requests.iter().enumerate().take(SHOWN) {
+            writeln!(f, "{index:>4}  {request}")?;
         }
-        if self.visits.len() > SHOWN {
-            writeln!(f, "      and {} more", self.visits.len() - SHOWN)?;
+        if self.requests.len() > SHOWN {
+            writeln!(f, "      and {} more", self.requests.len() - SHOWN)?;
         }
         self.until.map_or(Ok(()), |until| writeln!(f, "until {until:?}"))
     }
 }
 
-impl fmt::Display for Visit {
+impl fmt::Display for RequestSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.when {
             When::At(at) => write!(f, "at {:.3} s", at.as_secs_f64())?,
