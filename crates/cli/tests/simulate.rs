@@ -63,7 +63,7 @@ fn wrong_workloads_and_costs_say_what_is_right() {
     for (arguments, hint) in [
         (["--preset", "party"], "agent-trio"),
         (["--kind", "urgent,1,2,3"], "interactive"),
-        (["--cost", "1,2,3"], "STEP,TOKEN,ROW,PAIR"),
+        (["--cost", "1,2,3"], "STEP,TOKEN,ROW,PAIR[,READ]"),
         (["--policy", "lottery"], "shortest"),
     ] {
         let ran = Sandbox::new().run(&[&["simulate"], &arguments[..]].concat());

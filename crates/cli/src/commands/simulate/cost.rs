@@ -41,16 +41,16 @@ struct Decode {
     tok_s: f64,
 }
 
-/// Four numbers, or a file.
+/// Four or five numbers, or a file.
 pub fn parse(text: &str) -> Result<Cost, String> {
     let numbers: Result<Vec<f64>, _> = text.split(',').map(str::parse).collect();
     match numbers.as_deref() {
-        Ok([step, token, row, pair])
-            if [step, token, row, pair].iter().all(|n| n.is_finite() && **n >= 0.0) =>
-        {
-            Ok(Cost(CostModel::known(*step, *token, *row, *pair)))
+        Ok(numbers) if numbers.iter().any(|number| !number.is_finite() || *number < 0.0) => {
+            Err("a cost is a number of seconds, 0 or more".into())
         }
-        Ok(_) => Err("four numbers of seconds: STEP,TOKEN,ROW,PAIR".into()),
+        Ok([step, token, row, pair]) => Ok(Cost(CostModel::known([*step, *token, *row, *pair, 0.0]))),
+        Ok([step, token, row, pair, read]) => Ok(Cost(CostModel::known([*step, *token, *row, *pair, *read]))),
+        Ok(_) => Err("four or five numbers of seconds: STEP,TOKEN,ROW,PAIR[,READ]".into()),
         Err(_) => from_file(text),
     }
 }
@@ -80,15 +80,31 @@ fn fit(bench: &Bench) -> Option<Cost> {
 fn steps(bench: &Bench) -> impl Iterator<Item = (Work, f64)> {
     let prefill = bench.prefill.iter().filter(|run| run.tokens > 0 && run.tok_s > 0.0).map(|run| {
         let steps = run.tokens.div_ceil(BENCH_STEP);
-        let whole = Work::chunk(0, run.tokens, 0);
-        let work = Work { tokens: whole.tokens / steps, rows: 0, pairs: whole.pairs / steps as u64 };
+        let whole = (0..steps).fold(Work::default(), |whole, step| {
+            let start = step * BENCH_STEP;
+            whole.and(Work::chunk(start, BENCH_STEP.min(run.tokens - start), 0))
+        });
+        let mean = |sum: u64| sum / steps as u64;
+        let work = Work {
+            tokens: whole.tokens / steps,
+            rows: 0,
+            pairs: mean(whole.pairs),
+            reads: mean(whole.reads),
+        };
         (work, run.tokens as f64 / run.tok_s / steps as f64)
     });
-    let decode = bench.decode.iter().filter(|run| run.batch > 0 && run.tok_s > 0.0).map(|run| {
-        let work = Work { tokens: run.batch, rows: run.batch, pairs: (run.batch * run.context) as u64 };
-        (work, run.batch as f64 / run.tok_s)
-    });
+    let decode = bench
+        .decode
+        .iter()
+        .filter(|run| run.batch > 0 && run.tok_s > 0.0)
+        .map(|run| (decoding(run.batch, run.context), run.batch as f64 / run.tok_s));
     prefill.chain(decode)
+}
+
+/// A step of `batch` streams that hold `context` tokens each.
+fn decoding(batch: usize, context: usize) -> Work {
+    let positions = (batch * context) as u64;
+    Work { tokens: batch, rows: batch, pairs: positions, reads: positions }
 }
 
 #[cfg(test)]
@@ -102,23 +118,25 @@ mod tests {
             let seconds = truth.alone(0, tokens, BENCH_STEP);
             Prefill { tokens, tok_s: tokens as f64 / seconds }
         };
-        let decode = |batch: usize| {
-            let work = Work { tokens: batch, rows: batch, pairs: (batch * 100) as u64 };
-            Decode { batch, context: 100, tok_s: batch as f64 / truth.predict(work) }
+        let decode = |batch: usize| Decode {
+            batch,
+            context: 100,
+            tok_s: batch as f64 / truth.predict(decoding(batch, 100)),
         };
         let bench =
             Bench { prefill: vec![prefill(512), prefill(4000)], decode: [1, 8, 32, 64].map(decode).into() };
         let fitted = fit(&bench).unwrap().0;
-        for work in [Work::chunk(3000, 200, 1), Work { tokens: 16, rows: 16, pairs: 3200 }] {
+        for work in [Work::chunk(3000, 200, 1), decoding(16, 200)] {
             let ratio = fitted.predict(work) / truth.predict(work);
             assert!((0.95..1.05).contains(&ratio), "{ratio}");
         }
     }
 
     #[test]
-    fn four_numbers_are_a_cost_and_anything_else_says_what_is_missing() {
-        assert!(parse("0.005,0.0007,0.0002,3e-7").is_ok());
-        assert!(parse("0.005,0.0007").unwrap_err().contains("four numbers"));
+    fn four_or_five_numbers_are_a_cost_and_anything_else_says_what_is_missing() {
+        assert!(parse("0.005,0.0007,0.0002,3e-7").is_ok() && parse("0.005,0.0007,0.0002,3e-7,1e-6").is_ok());
+        assert!(parse("0.005,0.0007").unwrap_err().contains("four or five numbers"));
+        assert!(parse("0.005,0.0007,-1,0").unwrap_err().contains("0 or more"));
         assert!(parse("no-such-file.json").unwrap_err().contains("could not read"));
     }
 }

@@ -31,6 +31,7 @@ The scheduler, the KV blocks and the streams are the real ones; only the
 model is replaced by the time it would take. A step costs
 
   seconds = STEP + TOKEN * tokens + ROW * streams + PAIR * attended positions
+            + READ * positions read by each chunk
 
 Workloads (--preset):
   chat              people chatting
@@ -85,7 +86,7 @@ pub struct Simulate {
     /// Longest time between two tokens that a prompt beside a stream may cause
     #[arg(long, value_name = "MS", default_value_t = DEFAULT_ITL_TARGET.as_millis() as u64)]
     itl_target: u64,
-    /// What a step costs: STEP,TOKEN,ROW,PAIR in seconds, or a file written by
+    /// What a step costs: STEP,TOKEN,ROW,PAIR[,READ] in seconds, or a file written by
     /// `ropeway bench model --json` (default: smollm2 on 2 cores)
     #[arg(long, value_name = "COST", value_parser = cost::parse)]
     cost: Option<cost::Cost>,

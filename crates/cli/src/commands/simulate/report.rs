@@ -16,20 +16,22 @@ pub struct Subject {
     pub rate: f64,
     pub seed: u64,
     /// Seconds per step, token, row and pair.
-    pub cost: [f64; 4],
+    pub cost: [f64; 5],
 }
 
 /// Prints a table per policy.
 pub fn print(output: &mut Output, subject: &Subject, outcomes: &[Outcome]) -> io::Result<()> {
-    let Subject { workload, requests, rate, seed, cost: [step, token, row, pair] } = subject;
+    let Subject { workload, requests, rate, seed, cost: [step, token, row, pair, read] } = subject;
     writeln!(output, "{workload}: {requests} requests, {rate:.2} a second, seed {seed}")?;
     writeln!(
         output,
-        "a step costs {:.2} ms + {:.3} ms a token + {:.3} ms a stream + {:.2} us per 1,000 attended positions",
+        "a step costs {:.2} ms + {:.3} ms a token + {:.3} ms a stream + {:.2} us per 1,000 attended positions \
+         + {:.2} us per 1,000 positions read",
         step * 1e3,
         token * 1e3,
         row * 1e3,
         pair * 1e9,
+        read * 1e9,
     )?;
     for outcome in outcomes {
         writeln!(output)?;
@@ -96,7 +98,7 @@ pub fn json(subject: &Subject, outcomes: &[Outcome]) -> Value {
         "requests": subject.requests,
         "rate": subject.rate,
         "seed": subject.seed,
-        "cost": { "step": subject.cost[0], "token": subject.cost[1], "row": subject.cost[2], "pair": subject.cost[3] },
+        "cost": { "step": subject.cost[0], "token": subject.cost[1], "row": subject.cost[2], "pair": subject.cost[3], "read": subject.cost[4] },
         "policies": outcomes.iter().map(policy_json).collect::<Vec<_>>(),
     })
 }
