@@ -133,14 +133,14 @@ impl Shrink for Scenario {
 fn options(request: &Request) -> String {
     let Request { ends, score_prompt, n, salt, deadline, queue_timeout, .. } = request;
     let options = [
-        (*n > 1).then(|| format!("n {n}")),
-        (!ends.is_empty()).then(|| format!("{} end tokens", ends.len())),
-        score_prompt.map(|_| "scored".into()),
-        (!salt.is_empty()).then(|| format!("salt {salt:?}")),
-        deadline.map(|time| format!("deadline {time:?}")),
-        queue_timeout.map(|time| format!("queue timeout {time:?}")),
+        (*n > 1).then(|| format!(", n {n}")),
+        (!ends.is_empty()).then(|| format!(", {} end tokens", ends.len())),
+        score_prompt.map(|_| ", scored".into()),
+        (!salt.is_empty()).then(|| format!(", salt {salt:?}")),
+        deadline.map(|time| format!(", deadline {time:?}")),
+        queue_timeout.map(|time| format!(", queue timeout {time:?}")),
     ];
-    options.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    options.into_iter().flatten().collect()
 }
 
 impl fmt::Display for Scenario {
@@ -165,7 +165,8 @@ impl fmt::Display for Intent {
         let Self { at, request, leave } = self;
         let Request { prompt, max_tokens, class, client, .. } = request;
         write!(f, "at {:.3} s  {} {}/{}", at.as_secs_f64(), class.name(), client.account, client.session)?;
-        write!(f, ": prompt {}, at most {max_tokens:?}, {}", prompt.len(), options(request))?;
+        let most = max_tokens.map_or("any number of".into(), |most| format!("at most {most}"));
+        write!(f, ": prompt {}, {most} tokens{}", prompt.len(), options(request))?;
         if let Some(poison) = prompt.iter().find(|token| POISON.contains(token)) {
             write!(f, ", token {poison} in its prompt")?;
         }
@@ -203,7 +204,8 @@ fn faults(rng: &mut Rng, trouble: Trouble) -> Vec<Fault> {
     let mut faults = vec![Fault::Row(POISON[0]), Fault::Step(POISON[1]), Fault::Panic(POISON[2])];
     match trouble {
         Trouble::None | Trouble::Poison => {}
-        Trouble::Hiccup => faults.push(Fault::Hiccup(rng.below(100) as u64)),
+        // An answer may hold a poisoned token by chance, and a hiccup while that step is repeated ends its sequence.
+        Trouble::Hiccup => faults = vec![Fault::Hiccup(rng.below(100) as u64)],
         Trouble::Outage => {
             // The engine tries three times to restart the device, and then gives up.
             let (first, restarts) = (rng.between(5, 100) as u64, rng.pick(&[0, 2]));
