@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Embedding and generation on the same cores: what each keeps of its speed when both have more work than they can do.
+"""Two models on the same cores: what each keeps of its speed when both have more work than they can do.
 
     cargo build --release
-    benches/sharing.py [--ropeway target/release/ropeway] [--seconds 10] [--rounds 3]
+    benches/sharing.py [--beside embeddings|prompts] [--ropeway target/release/ropeway] [--seconds 10] [--rounds 3]
+
+Streams of one model beside embeddings, or beside long prompts of another model.
 
 Each alone, then both together, in turn; medians of the rounds. Shares near a half of each are fair, a sum near one means that taking
 turns costs nothing. Python's standard library only.
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import statistics
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -21,6 +25,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "peers"))
 from served import Served
 
 STREAMS, TEXTS, SENDERS = 8, 32, 2
+FIRST, SECOND = "streaming", "reading"
+DEFAULT_MODEL = pathlib.Path.home() / ".cache/ropeway/models/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf"
 WORDS = "station cable morning engine summit valley carries slowly people between winter report measured traffic signal under"
 
 
@@ -61,32 +67,59 @@ def rates(loads, seconds):
     return result
 
 
+def embed(server):
+    """Texts for the embedding model."""
+    texts = dict(model="all-minilm", input=[f"{i} {WORDS}" for i in range(TEXTS)])
+    post(f"{server.url}/v1/embeddings", texts)
+    return lambda: Load(SENDERS, lambda: len(post(f"{server.url}/v1/embeddings", texts)["data"]))
+
+
+def read_prompts(server):
+    """Long prompts for a second model: steps that take many times as long as those of the streams."""
+    numbers = itertools.count()
+
+    def ask():
+        prompt = f"{next(numbers)} " + WORDS * 30
+        body = dict(model=SECOND, prompt=prompt, max_tokens=1, temperature=0)
+        return post(f"{server.url}/v1/completions", body)["usage"]["prompt_tokens"]
+
+    return lambda: Load(SENDERS, ask)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ropeway", default="target/release/ropeway")
+    parser.add_argument("--beside", choices=["embeddings", "prompts"], default="embeddings")
+    parser.add_argument("--model", default=str(DEFAULT_MODEL), help="the file of both models that generate")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    command = [options.ropeway, "serve", "--listen"]
-    with Served(lambda port: [*command, f"127.0.0.1:{port}"], "/health/ready") as server:
-        chat = dict(prompt=WORDS, max_tokens=32, ignore_eos=True, temperature=0)
-        texts = dict(model="all-minilm", input=[f"{i} {WORDS}" for i in range(TEXTS)])
-        post(f"{server.url}/v1/embeddings", texts)
+    with tempfile.TemporaryDirectory() as folder:
+        models = [pathlib.Path(folder, f"{name}.gguf") for name in (FIRST, SECOND)]
+        for model in models:
+            model.symlink_to(pathlib.Path(options.model).resolve())
+        command = [options.ropeway, "serve", "--model", models[0], "--model", models[1], "--listen"]
+        with Served(lambda port: [*command, f"127.0.0.1:{port}"], "/health/ready") as server:
+            compare(server, options)
 
-        def generate():
-            return Load(STREAMS, lambda: post(f"{server.url}/v1/completions", chat)["usage"]["completion_tokens"])
 
-        def embed():
-            return Load(SENDERS, lambda: len(post(f"{server.url}/v1/embeddings", texts)["data"]))
+def compare(server, options):
+    # Short answers, so that what is done is counted in small parts.
+    chat = dict(model=FIRST, prompt=WORDS, max_tokens=8, ignore_eos=True, temperature=0)
+    other = dict(embeddings=embed, prompts=read_prompts)[options.beside](server)
 
-        rounds = []
-        for _ in range(options.rounds):
-            (tokens,), (vectors,) = rates([generate()], options.seconds), rates([embed()], options.seconds)
-            both = rates([generate(), embed()], options.seconds)
-            rounds.append((tokens, vectors, both[0] / tokens, both[1] / vectors))
-    tokens, vectors, kept, shared = (statistics.median(column) for column in zip(*rounds))
-    print(f"alone: {tokens:.0f} tokens/s of {STREAMS} streams, {vectors:.0f} texts/s")
-    print(f"together: generation keeps {kept:.2f}, embedding {shared:.2f} of that")
+    def generate():
+        return Load(STREAMS, lambda: post(f"{server.url}/v1/completions", chat)["usage"]["completion_tokens"])
+
+    rounds = []
+    for _ in range(options.rounds):
+        (tokens,), (others,) = rates([generate()], options.seconds), rates([other()], options.seconds)
+        both = rates([generate(), other()], options.seconds)
+        rounds.append((tokens, others, both[0] / tokens, both[1] / others))
+    tokens, others, kept, shared = (statistics.median(column) for column in zip(*rounds))
+    unit = dict(embeddings="texts", prompts="prompt tokens")[options.beside]
+    print(f"alone: {tokens:.0f} tokens/s of {STREAMS} streams, {others:.0f} {unit}/s")
+    print(f"together: generation keeps {kept:.2f}, {options.beside} {shared:.2f} of that")
 
 
 if __name__ == "__main__":
