@@ -69,4 +69,12 @@ mod tests {
         assert_eq!(parse(&["--threads", "3", "--exact-threads"]).machine().threads(), Threads::Exactly(3));
         assert_eq!(parse(&[]).threads(), Threads::available());
     }
+
+    #[test]
+    fn clones_of_the_arguments_share_one_machine() {
+        let args = parse(&["--threads", "1"]);
+        let other = args.clone();
+        args.machine();
+        assert!(other.machine.get().is_some());
+    }
 }

@@ -214,10 +214,13 @@ fn any_order_of_arrival() {
 }
 
 #[test]
-fn one_thread_and_two() {
+fn one_thread_two_and_a_number_that_is_searched_for_while_they_run() {
     let _turn = my_turn();
     let requests = mixed(10);
     let Some(two) = PLAIN.start() else { return };
-    let one = Setup { threads: 1, ..PLAIN }.start().expect("the model is here");
-    assert_eq!(all_bits(&together(&one, &requests)), all_bits(&together(&two, &requests)));
+    let two = all_bits(&together(&two, &requests));
+    for threads in [1, 4] {
+        let other = Setup { threads, ..PLAIN }.start().expect("the model is here");
+        assert_eq!(all_bits(&together(&other, &requests)), two, "{threads} threads");
+    }
 }

@@ -4,8 +4,8 @@
 //! order. Tenants that wait are ranked by
 //!
 //! ```text
-//! 1. overdue   whoever waited PATIENCE times as long as its lease is expected to take, the longest wait first:
-//!              a less urgent tenant beside busy urgent ones gets at least 1 / (1 + PATIENCE) of the time
+//! 1. overdue   whoever waited PATIENCE times as long as its lease is expected to take (within OVERDUE), the longest wait
+//!              first: a less urgent tenant beside busy urgent ones gets about 1 / (1 + PATIENCE) of the time
 //! 2. class     the most urgent
 //! 3. start     the smallest virtual start time (start-time fair queueing): equal shares of time, not of leases
 //! ```
