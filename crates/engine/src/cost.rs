@@ -176,8 +176,8 @@ impl CostModel {
     /// Seconds that `tokens` after `start` others take by themselves, in steps of `step_tokens`.
     pub fn alone(&self, start: usize, tokens: usize, step_tokens: usize) -> f64 {
         let steps = tokens.div_ceil(step_tokens.max(1)) as f64;
-        // Every step reads what the ones before it computed: half of the tokens on average.
-        let again = (steps - 1.0).max(0.0) * (start as f64 + tokens as f64 / 2.0);
+        // Every step but the last reads on its own what is there after it.
+        let again = (steps - 1.0).max(0.0) * (start as f64 + step_tokens as f64 * steps / 2.0);
         let [step, .., read] = self.coefficients();
         steps * step + read * again + self.marginal(Work::chunk(start, tokens, 0))
     }

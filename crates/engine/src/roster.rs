@@ -188,7 +188,8 @@ impl Roster {
 
     /// Checks what must always hold, at some expense.
     pub fn audit(&self) {
-        self.pool.audit();
+        let running = self.running.iter().map(|slot| self.get(*slot).table.blocks());
+        self.pool.audit(running);
         for slot in &self.waiting {
             let sequence = self.get(*slot);
             assert!(sequence.table.blocks().is_empty(), "a waiting sequence holds no blocks");

@@ -178,9 +178,12 @@ impl Pool {
         self.counts.free += std::mem::take(&mut self.counts.cached);
     }
 
-    /// Counts everything anew and compares; for debug builds, simulation and tests.
-    pub fn audit(&self) {
+    /// Counts everything anew and compares; `tables` are all tables that hold blocks.
+    pub fn audit<'a>(&self, tables: impl Iterator<Item = &'a [BlockId]>) {
         let mut counts = Counts::default();
+        let held: u64 = self.blocks.iter().map(|block| u64::from(block.refs)).sum();
+        let holding: usize = tables.map(<[BlockId]>::len).sum();
+        assert_eq!(held, holding as u64, "every reference is a table's");
         for block in &self.blocks {
             match (block.refs, block.hash) {
                 (0, None) => counts.free += 1,

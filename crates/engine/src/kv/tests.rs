@@ -133,7 +133,8 @@ proptest! {
                     pool.forget();
                 }
             }
-            pool.audit();
+            let all: Vec<_> = held.iter().map(|held| block(*held)).collect();
+            pool.audit(std::iter::once(all.as_slice()));
             prop_assert_eq!(pool.counts(), plain.counts());
             for index in 0..BLOCKS {
                 prop_assert_eq!(pool.is_shared(block(index)), plain.refs[index] > 1);
@@ -284,7 +285,7 @@ proptest! {
         let mut cache = Cache { pool: Pool::new(3 * BLOCKS), lines: Vec::new(), memory };
         for act in acts {
             cache.act(act);
-            cache.pool.audit();
+            cache.pool.audit(cache.lines.iter().map(|line| line.table.blocks()));
             cache.lines.iter().for_each(|line| cache.memory.check(line));
         }
         while !cache.lines.is_empty() {

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use ropeway_engine::Class;
+use ropeway_engine::scheduler::memory::MOST_PREEMPTIONS;
 
 use super::report::{RequestOutcome, quantile};
 use super::scenario::Scenario;
 use super::{RunReport, bounds, run};
-
-/// Most preemptions of one sequence.
-const PREEMPTIONS: u32 = 8;
 
 /// Tokens from which the engine should know what a machine costs.
 const LEARNT: usize = 8000;
@@ -47,7 +45,7 @@ pub fn preemptions_are_bounded(scenario: &Scenario) -> Verdict {
     let report = run(scenario)?;
     for (index, outcome) in report.outcomes.iter().enumerate() {
         let times = outcome.preemptions;
-        ensure(times <= PREEMPTIONS, || format!("request {index} was preempted {times} times"))?;
+        ensure(times <= MOST_PREEMPTIONS, || format!("request {index} was preempted {times} times"))?;
     }
     Ok(())
 }
