@@ -74,6 +74,9 @@ struct Sizes {
     /// Tokens of the long prompt (trio, itl)
     #[arg(long, value_name = "TOKENS", default_value_t = 7600)]
     long: usize,
+    /// Streams beside the long prompt (itl)
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    streams: usize,
     /// Cached tokens at the beginning of a prompt (prefix)
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1024,2048,4096")]
     cached: Vec<usize>,
