@@ -380,7 +380,7 @@ async fn a_client_that_leaves_frees_its_place() {
     drop(stream);
     let engine = app.models.first().expect("a model").engine();
     for _ in 0..600 {
-        if engine.board().metrics().class(Class::Bulk).finished[2] > 0 {
+        if engine.board().expect("an engine").metrics().class(Class::Bulk).finished[2] > 0 {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;

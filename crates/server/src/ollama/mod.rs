@@ -5,6 +5,7 @@
 mod chat;
 mod embed;
 mod error;
+mod format;
 mod generate;
 mod manage;
 mod models;
@@ -15,7 +16,13 @@ mod stats;
 pub use error::OllamaError;
 pub use models::banner;
 
+use crate::error::{ApiError, Kind};
 use crate::routes::Routes;
+
+/// An engine that ended without an answer.
+fn no_answer() -> ApiError {
+    ApiError::new(Kind::Internal, "the engine gave no answer")
+}
 
 /// Its routes.
 pub fn routes() -> Routes {

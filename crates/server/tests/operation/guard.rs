@@ -50,7 +50,7 @@ async fn a_server_with_keys_asks_for_one_in_each_familys_shape() {
 async fn a_key_caps_the_priority_that_may_be_asked_for() {
     let Some(app) = with_keys("sk-alice-1 max-priority=bulk\nsk-bob-123") else { return };
     let bulk = |app: &App| {
-        let mut metrics = app.models.first().expect("a model").engine().board().metrics();
+        let mut metrics = app.models.first().expect("a model").engine().board().expect("an engine").metrics();
         metrics.class(Class::Bulk).finished.iter().sum::<u64>()
     };
     let urgent = ("x-priority", "interactive");

@@ -21,6 +21,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use clap::Args;
+use ropeway_generation::Sampling;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 
 use crate::engine_args::{EngineArgs, For};
@@ -88,7 +89,7 @@ impl Run {
         let source = self.source()?;
         let started = self.engine.start(&self.options, &self.model, For::OneConversation)?;
         let settings = assistant::Settings {
-            params: self.sampling.params(),
+            sampling: Sampling::new(self.sampling.params())?,
             max_tokens: self.max_tokens.map(|tokens| tokens as usize),
             verbose: self.verbose,
         };
