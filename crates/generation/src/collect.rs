@@ -66,7 +66,9 @@ impl Collector {
             GenerationEvent::PromptLogprob(sampled) => self.prompt_logprobs.push(sampled),
             GenerationEvent::Output { choice, deltas, tokens } => {
                 let choice = self.choice(choice);
-                deltas.into_iter().for_each(|delta| choice.add(delta));
+                for delta in deltas {
+                    choice.add(delta);
+                }
                 choice.tokens.extend(tokens);
             }
             GenerationEvent::Finished {

@@ -80,12 +80,10 @@ impl Client {
 
 impl Guard {
     fn client(&self, key: Option<(usize, &Holder)>, address: Option<IpAddr>) -> Client {
+        let by_address = || address.map_or(Owner::Anonymous, Owner::Address);
         let (owner, max_priority, own) = match key {
             Some((number, holder)) => (Owner::Key(number), holder.max_priority, holder.allowance),
-            None => {
-                let owner = address.map_or(Owner::Anonymous, Owner::Address);
-                (owner, Class::Interactive, Allowance::default())
-            }
+            None => (by_address(), Class::Interactive, Allowance::default()),
         };
         let allowance = own.or(self.allowance);
         Client { owner, max_priority, allowance, accounts: Arc::clone(&self.accounts) }

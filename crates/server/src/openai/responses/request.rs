@@ -151,14 +151,10 @@ impl ResponsesRequest {
 /// A tool as templates know it. Only functions: what OpenAI's own servers would run can't be run here.
 fn tool(mut given: Value) -> Result<Value, RequestError> {
     let is_function = given["type"] == "function" && given["name"].is_string();
-    match given.as_object_mut().filter(|_| is_function) {
-        Some(fields) => {
-            fields.shift_remove("type");
-            Ok(json!({ "type": "function", "function": given }))
-        }
-        None => {
-            let what = format!("a tool is a function with a name here, not {}", given["type"]);
-            Err(RequestError::invalid(what).at("tools"))
-        }
-    }
+    let Some(fields) = given.as_object_mut().filter(|_| is_function) else {
+        let what = format!("a tool is a function with a name here, not {}", given["type"]);
+        return Err(RequestError::invalid(what).at("tools"));
+    };
+    fields.shift_remove("type");
+    Ok(json!({ "type": "function", "function": given }))
 }
