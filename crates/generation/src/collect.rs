@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use ropeway_executor::Sampled;
 use ropeway_text::Delta;
 
-use crate::error::RequestError;
+use crate::error::{ErrorKind, RequestError};
 use crate::stream::{Finish, GenerationEvent, StopReason};
 
 /// A tool call.
@@ -39,6 +39,14 @@ pub struct Generated {
     pub choices: Vec<Choice>,
     /// Log-probabilities of the prompt's tokens from the second on, if they were asked for.
     pub prompt_logprobs: Vec<Sampled>,
+}
+
+impl Generated {
+    /// The choice of a request for one.
+    pub fn only(mut self) -> Result<Choice, RequestError> {
+        let choice = self.choices.pop();
+        choice.ok_or_else(|| RequestError::new(ErrorKind::Internal, "the engine gave no answer"))
+    }
 }
 
 /// Puts choices together.

@@ -2,11 +2,10 @@
 
 use std::num::NonZeroUsize;
 
-use ropeway_executor::{SamplingParams, Seed};
+use ropeway_executor::Seed;
 use serde_json::Value;
 
 use crate::conversation::{Conversation, ToolChoice};
-use crate::error::RequestError;
 use crate::sampling::{Sampling, random_seed};
 use crate::structured::StructuredOutput;
 
@@ -70,12 +69,6 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job with default options: one choice from the model's plain distribution.
-    pub fn new(prompt: Prompt) -> Result<Self, RequestError> {
-        let params = SamplingParams { seed: random_seed(), ..SamplingParams::default() };
-        Ok(Self::with_sampling(prompt, Sampling::new(params)?))
-    }
-
     /// A job with these sampling parameters, and default options otherwise.
     pub fn with_sampling(prompt: Prompt, sampling: Sampling) -> Self {
         Self {

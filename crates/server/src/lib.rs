@@ -25,6 +25,7 @@ pub mod docs;
 pub mod embedding;
 pub mod error;
 pub mod family;
+mod field;
 pub mod generate;
 pub mod generation;
 pub mod guard;

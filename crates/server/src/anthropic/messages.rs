@@ -51,8 +51,8 @@ pub async fn create(ask: Ask) -> Result<Response, AnthropicError> {
     if streams {
         return Ok(stream::respond(&identity, events));
     }
-    let choice = collect(events).await?.choices.pop();
-    Ok(Json(render::message(&identity, choice)).into_response())
+    let choice = collect(events).await?.only()?;
+    Ok(Json(render::message(&identity, &choice)).into_response())
 }
 
 pub async fn count_tokens(ask: Ask) -> Result<Json<Value>, AnthropicError> {

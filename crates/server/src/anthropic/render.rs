@@ -5,14 +5,13 @@ use ropeway_generation::{Choice, Identity, StopReason, unique};
 use serde_json::{Value, json};
 
 /// The message an answer is.
-pub fn message(identity: &Identity, choice: Option<Choice>) -> Value {
-    let Some(choice) = choice else { return empty(identity, &Usage::default()) };
+pub fn message(identity: &Identity, choice: &Choice) -> Value {
     let mut message = empty(identity, &choice.finish.usage);
     let called = !choice.tool_calls.is_empty();
     message["stop_reason"] = stop_reason(&choice.finish.reason, called).into();
     message["stop_sequence"] = stop_sequence(&choice.finish.reason);
     message["usage"]["output_tokens"] = choice.finish.usage.generated.into();
-    message["content"] = content(&choice).into();
+    message["content"] = content(choice).into();
     message
 }
 

@@ -10,6 +10,8 @@ use ropeway_generation::{RequestError, ToolChoice};
 use ropeway_text::without_billing_line;
 use serde_json::{Map, Value, json};
 
+use crate::field::take;
+
 /// The conversation: system text first, then the messages.
 pub fn messages(system: Option<Value>, given: Vec<Value>) -> Result<Vec<Value>, RequestError> {
     let mut system = system.map(system_text).transpose()?.unwrap_or_default();
@@ -32,11 +34,6 @@ pub fn messages(system: Option<Value>, given: Vec<Value>) -> Result<Vec<Value>, 
         out.insert(0, json!({ "role": "system", "content": system }));
     }
     Ok(out)
-}
-
-/// A field by value; nothing if it is not there.
-fn take(object: &mut Value, field: &str) -> Value {
-    object.get_mut(field).map(Value::take).unwrap_or_default()
 }
 
 fn system_text(system: Value) -> Result<String, RequestError> {

@@ -52,8 +52,7 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
 }
 
 async fn finish(events: Result<ObservedStream, ApiError>) -> Result<Choice, ApiError> {
-    let choice = collect(events?).await?.choices.pop();
-    choice.ok_or_else(|| ApiError::invalid("the engine gave no answer"))
+    Ok(collect(events?).await?.only()?)
 }
 
 fn summary(prompts: &[String], results: &[Result<Choice, ApiError>], began: Instant) -> Value {
@@ -107,8 +106,8 @@ fn one(
             (Err(error), _) => Some(failed(&prompt, &error.message)),
             (Ok(()), Some(text)) => Some(json!({ "token": text })),
             (Ok(()), None) if is_over => {
-                let choice = std::mem::take(&mut collector).finish().choices.pop();
-                choice.map(|choice| json!({ "result": result(&prompt, &choice, began) }))
+                let choice = std::mem::take(&mut collector).finish().only();
+                choice.ok().map(|choice| json!({ "result": result(&prompt, &choice, began) }))
             }
             (Ok(()), None) => None,
         };

@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 use super::request::{Parameters, result};
 use super::stream;
 use crate::ask::{Ask, Opened, Wire};
-use crate::error::{ApiError, Kind};
 use crate::generation::generate;
 use crate::openai::OpenAiError;
 
@@ -36,7 +35,6 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     if request.parameters.stream {
         return Ok(stream::respond(events));
     }
-    let choice = collect(events).await?.choices.pop();
-    let choice = choice.ok_or_else(|| ApiError::new(Kind::Internal, "the engine gave no answer"))?;
+    let choice = collect(events).await?.only()?;
     Ok(Json(result(&request.prompt, &choice, began)).into_response())
 }

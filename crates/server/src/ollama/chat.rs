@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::options::Options;
 use super::stats::Stopwatch;
-use super::{OllamaError, format, no_answer, presence};
+use super::{OllamaError, format, presence};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::{ObservedStream, generate};
 use crate::model::Model;
@@ -104,7 +104,7 @@ fn message(mut given: Value) -> Result<Value, RequestError> {
 }
 
 async fn whole(model: &Model, events: ObservedStream, watch: Stopwatch) -> Result<Value, OllamaError> {
-    let choice = collect(events).await?.choices.pop().ok_or_else(no_answer)?;
+    let choice = collect(events).await?.only()?;
     let mut message = json!({ "role": "assistant", "content": choice.text });
     if !choice.reasoning.is_empty() {
         message["thinking"] = choice.reasoning.into();

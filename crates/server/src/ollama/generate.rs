@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use super::chat::thinking;
 use super::options::Options;
 use super::stats::Stopwatch;
-use super::{OllamaError, format, no_answer, presence};
+use super::{OllamaError, format, presence};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::{ObservedStream, prepare, submit};
 use crate::model::Model;
@@ -69,7 +69,7 @@ pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     if streams {
         return Ok(ndjson::respond(lines(model, events, context, watch)));
     }
-    let choice = collect(events).await?.choices.pop().ok_or_else(no_answer)?;
+    let choice = collect(events).await?.only()?;
     let mut response = line(&model, &choice.text);
     extend(&mut context, &choice.tokens);
     response["context"] = context.into();

@@ -16,13 +16,7 @@ mod stats;
 pub use error::OllamaError;
 pub use models::banner;
 
-use crate::error::{ApiError, Kind};
 use crate::routes::Routes;
-
-/// An engine that ended without an answer.
-fn no_answer() -> ApiError {
-    ApiError::new(Kind::Internal, "the engine gave no answer")
-}
 
 /// Its routes.
 pub fn routes() -> Routes {

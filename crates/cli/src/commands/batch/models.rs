@@ -1,12 +1,14 @@
 //! The models that answer a batch: one that generates, and one that embeds once a line asks for it.
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_batcher::Settings;
 use ropeway_embed::{Embedder, EmbedderOptions};
 use ropeway_generation::{ErrorKind, Generator, RequestError};
 use ropeway_openai::Defaults;
+use ropeway_openai::embeddings::MOST_TEXTS;
 use ropeway_text::Tokenizer;
 
 use super::driver::IN_FLIGHT;
@@ -35,7 +37,7 @@ impl Models {
     pub fn new(started: Started, defaults: Defaults, embedding: EmbeddingModel) -> Result<Models, Failure> {
         let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
         let template = started.chat_template()?;
-        let generator = Generator::new(tokenizer, template, std::sync::Arc::new(started.handle));
+        let generator = Generator::new(tokenizer, template, Arc::new(started.handle));
         Ok(Models { name: started.name, generator, defaults, embedding })
     }
 }
@@ -51,8 +53,8 @@ pub struct EmbeddingModel {
 impl EmbeddingModel {
     /// Not loaded yet.
     pub fn new(name: String, machine: &ModelArgs) -> EmbeddingModel {
-        // The driver bounds what is in flight, in texts; a line with more of them than that runs alone.
-        let queue = IN_FLIGHT + ropeway_openai::embeddings::MOST_TEXTS;
+        // The driver bounds what is in flight, in texts; a line adds at most as many as a request may have.
+        let queue = IN_FLIGHT + MOST_TEXTS;
         let options = EmbedderOptions {
             isa: machine.isa(),
             threads: machine.threads(),

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use indicatif::{ProgressBar, ProgressStyle};
 use ropeway_engine::Class;
 use ropeway_generation::{
-    Conversation as Messages, ErrorKind, Finish, GenerationEvent, GenerationStream, Generator, Job, Prepared,
-    Prompt, RequestError, Sampling, StopReason, text_of,
+    Conversation, ErrorKind, Finish, GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt,
+    RequestError, Sampling, StopReason, text_of,
 };
 use ropeway_text::Tokenizer;
 
-use super::conversation::{Conversation, Fitted, Room};
+use super::history::{Fitted, History, Room};
 use super::report::Report;
 use crate::engine_args::Started;
 use crate::failure::Failure;
@@ -93,22 +93,23 @@ impl Assistant {
     /// Answers a question and keeps both in the conversation, unless the answer was cancelled before its first word.
     pub fn reply(
         &mut self,
-        conversation: &mut Conversation,
+        history: &mut History,
         question: String,
         output: &mut Output,
     ) -> Result<(), Failure> {
-        conversation.ask(question);
+        history.ask(question);
         let room = Room::of_context(self.room());
-        let prepare =
-            |messages| self.prepare(Prompt::Conversation(Messages { messages, ..Messages::default() }));
-        let Fitted { prompt, forgotten } = conversation.fit(room, prepare, tokens);
+        let prepare = |messages| {
+            self.prepare(Prompt::Conversation(Conversation { messages, ..Conversation::default() }))
+        };
+        let Fitted { prompt, forgotten } = history.fit(room, prepare, tokens);
         self.tell_forgotten(forgotten);
         let prepared = prompt.map_err(|error| self.refused(error, None))?;
         let said = self.stream(prepared, output)?;
         self.tell_end(&said);
         match said {
-            Said { end: End::Cancelled, text, .. } if text.is_empty() => conversation.withdraw(),
-            Said { text, .. } => conversation.answer(text),
+            Said { end: End::Cancelled, text, .. } if text.is_empty() => history.withdraw(),
+            Said { text, .. } => history.answer(text),
         }
         Ok(())
     }

@@ -12,6 +12,8 @@ use ropeway_generation::RequestError;
 use ropeway_openai::messages;
 use serde_json::{Value, json};
 
+use crate::field::take;
+
 /// The conversation.
 pub fn messages(instructions: Option<&str>, input: Value) -> Result<Vec<Value>, RequestError> {
     let mut out = Vec::new();
@@ -51,11 +53,6 @@ fn add(mut item: Value, out: &mut Vec<Value>) -> Result<(), RequestError> {
         }
     }
     Ok(())
-}
-
-/// A field by value; nothing if it is not there.
-fn take(item: &mut Value, field: &str) -> Value {
-    item.get_mut(field).map(Value::take).unwrap_or_default()
 }
 
 /// The tool calls of the assistant's message at the end.

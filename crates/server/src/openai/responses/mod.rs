@@ -18,7 +18,6 @@ use ropeway_generation::{Identity, collect};
 
 use super::OpenAiError;
 use crate::ask::{Ask, Opened};
-use crate::error::{ApiError, Kind};
 use crate::generation::generate;
 use render::Render;
 pub use request::ResponsesRequest;
@@ -33,7 +32,6 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     if streams {
         return Ok(stream::respond(render, events));
     }
-    let mut choices = collect(events).await?.choices;
-    let choice = choices.pop().ok_or_else(|| ApiError::new(Kind::Internal, "the engine gave no answer"))?;
+    let choice = collect(events).await?.only()?;
     Ok(Json(render.whole(&choice)).into_response())
 }

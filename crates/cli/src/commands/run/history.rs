@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// A system message and turns of question and answer.
 #[derive(Debug, Default)]
-pub struct Conversation {
+pub struct History {
     system: Option<String>,
     turns: Vec<Turn>,
 }
@@ -41,10 +41,10 @@ pub struct Fitted<P> {
     pub forgotten: usize,
 }
 
-impl Conversation {
-    /// An empty conversation.
-    pub fn new(system: Option<String>) -> Conversation {
-        Conversation { system, turns: Vec::new() }
+impl History {
+    /// Nothing was said yet.
+    pub fn new(system: Option<String>) -> History {
+        History { system, turns: Vec::new() }
     }
 
     /// Sets the system message, or takes it away.
@@ -111,23 +111,23 @@ mod tests {
     use super::*;
 
     /// One token per letter of the contents.
-    fn fit(mut conversation: Conversation, most: usize, target: usize) -> Fitted<String> {
+    fn fit(mut history: History, most: usize, target: usize) -> Fitted<String> {
         let content = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
-        conversation.fit(
+        history.fit(
             Room { most, target },
             |messages| messages.iter().map(content).collect::<String>(),
             String::len,
         )
     }
 
-    fn talked() -> Conversation {
-        let mut conversation = Conversation::new(Some("S".into()));
+    fn talked() -> History {
+        let mut history = History::new(Some("S".into()));
         for turn in ["aa", "bb", "cc"] {
-            conversation.ask(turn.into());
-            conversation.answer(turn.to_uppercase());
+            history.ask(turn.into());
+            history.answer(turn.to_uppercase());
         }
-        conversation.ask("dd".into());
-        conversation
+        history.ask("dd".into());
+        history
     }
 
     #[test]
@@ -158,18 +158,18 @@ mod tests {
 
     #[test]
     fn only_an_unanswered_question_is_withdrawn() {
-        let mut conversation = talked();
-        conversation.withdraw();
-        conversation.withdraw();
-        assert_eq!(conversation.messages().len(), 7);
+        let mut history = talked();
+        history.withdraw();
+        history.withdraw();
+        assert_eq!(history.messages().len(), 7);
     }
 
     #[test]
     fn clearing_keeps_the_system_message() {
-        let mut conversation = talked();
-        conversation.clear();
-        assert_eq!(conversation.messages(), [json!({ "role": "system", "content": "S" })]);
-        conversation.set_system(None);
-        assert_eq!(conversation.messages(), Vec::<Value>::new());
+        let mut history = talked();
+        history.clear();
+        assert_eq!(history.messages(), [json!({ "role": "system", "content": "S" })]);
+        history.set_system(None);
+        assert_eq!(history.messages(), Vec::<Value>::new());
     }
 }
