@@ -170,7 +170,7 @@ impl Collecting {
 fn embedding(request: EmbeddingsRequest, models: &Models) -> Result<Embeddings, RequestError> {
     let EmbeddingJob { texts, options, encoding } = request.read()?;
     let embedder = models.embedding.embedder()?;
-    let options = EmbedOptions { priority: ropeway_batcher::Priority::Low, ..options };
+    let options = EmbedOptions { class: Class::Bulk, ..options };
     let mut pending = Vec::with_capacity(texts.len());
     for (index, text) in texts.iter().enumerate() {
         let submitted = embedder.embed(text.as_input(), &options);

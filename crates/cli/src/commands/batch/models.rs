@@ -52,14 +52,12 @@ pub struct EmbeddingModel {
 
 impl EmbeddingModel {
     /// Not loaded yet.
-    pub fn new(name: String, machine: &ModelArgs) -> EmbeddingModel {
+    pub fn new(name: String, options: &ModelArgs) -> EmbeddingModel {
         // The driver bounds what is in flight, in texts; a line adds at most as many as a request may have.
         let queue = IN_FLIGHT + MOST_TEXTS;
         let options = EmbedderOptions {
-            isa: machine.isa(),
-            threads: machine.threads(),
             batching: Settings { window: WINDOW, queue, ..Settings::default() },
-            ..EmbedderOptions::default()
+            ..EmbedderOptions::on(options.machine())
         };
         EmbeddingModel { name, options, loaded: OnceCell::new() }
     }
