@@ -6,7 +6,7 @@ use std::time::Duration;
 use ropeway_server::App;
 use serde_json::json;
 
-use crate::support::{app, chat, models, outcome, post, question};
+use crate::support::{app, chat, models, outcome, post, question, until};
 
 #[tokio::test]
 async fn what_is_too_much_is_named() {
@@ -102,15 +102,4 @@ async fn a_request_that_waits_too_long_is_told_to_come_again_and_one_that_takes_
     assert!(body.contains("queue_timeout"), "{body}");
     let (status, _, body) = first.await.expect("an answer");
     assert!(status == 504 && body.contains("took longer than it may"), "{status}: {body}");
-}
-
-/// Waits for something that will happen soon.
-async fn until(happened: impl Fn() -> bool) {
-    for _ in 0..1000 {
-        if happened() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("it did not happen");
 }
