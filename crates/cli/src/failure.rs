@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use ropeway_embed::EmbedError;
 use ropeway_engine::Rejected;
 use ropeway_executor::ExecutorError;
+use ropeway_generation::RequestError;
 use ropeway_hub::HubError;
 use ropeway_model::LoadError;
 use ropeway_text::TextError;
@@ -114,6 +115,12 @@ impl From<ExecutorError> for Failure {
 
 impl From<Rejected> for Failure {
     fn from(error: Rejected) -> Failure {
+        Failure::without_hint(error)
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Failure {
         Failure::without_hint(error)
     }
 }

@@ -1,10 +1,10 @@
 //! The options that decide how tokens are chosen, each checked as it is read.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
 
 use clap::Args;
 use ropeway_executor::{SamplingParams, Seed};
+use ropeway_generation::sampling::{PROBABILITY, REPETITION_PENALTY, TEMPERATURE, random_seed};
 
 /// How far back `--repeat-penalty` looks. Penalising a whole conversation would forbid its most common words.
 const PENALTY_WINDOW: u32 = 64;
@@ -14,19 +14,19 @@ const PENALTY_WINDOW: u32 = 64;
 #[command(next_help_heading = "Sampling options")]
 pub struct SamplingArgs {
     /// 0 always takes the likeliest token, more is more varied
-    #[arg(long, value_name = "T", default_value_t = 0.7, value_parser = within(0.0..=10.0))]
+    #[arg(long, value_name = "T", default_value_t = 0.7, value_parser = within(TEMPERATURE))]
     temperature: f32,
     /// Choose among the K likeliest tokens; 0 among all
     #[arg(long, value_name = "K", default_value_t = 0)]
     top_k: u32,
     /// Choose among the likeliest tokens that make up this share
-    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = within(0.0..=1.0))]
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = within(PROBABILITY))]
     top_p: f32,
     /// Leave out tokens less than P times as likely as the likeliest
-    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = within(0.0..=1.0))]
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = within(PROBABILITY))]
     min_p: f32,
     /// Make the latest 64 tokens less likely to come again; 1 is off
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = within(0.1..=10.0))]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = within(REPETITION_PENALTY))]
     repeat_penalty: f32,
     /// The same seed gives the same answer (default: another one each time)
     #[arg(long, value_name = "N")]
@@ -43,15 +43,10 @@ impl SamplingArgs {
             min_p: self.min_p,
             repetition_penalty: self.repeat_penalty,
             penalty_window: Some(PENALTY_WINDOW),
-            seed: Seed(self.seed.unwrap_or_else(random_seed)),
+            seed: self.seed.map_or_else(random_seed, Seed),
             ..SamplingParams::default()
         }
     }
-}
-
-/// The standard library's hash keys come from the system's random numbers.
-fn random_seed() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }
 
 /// A reader of numbers in a range.
@@ -70,7 +65,7 @@ mod tests {
 
     #[test]
     fn numbers_outside_the_range_and_words_are_told_the_range() {
-        let read = within(0.0..=1.0);
+        let read = within(PROBABILITY);
         assert_eq!(read("0.25"), Ok(0.25));
         for text in ["-0.1", "1.5", "NaN", "inf", "warm", ""] {
             assert_eq!(read(text), Err("give a number from 0 to 1".into()), "{text}");

@@ -1,5 +1,8 @@
-//! `batch` from the outside, on a tiny model of random weights.
+//! `batch` from the outside: on a tiny model of random weights for how lines are handled, on the default models for
+//! what they may ask.
 
+#[path = "../../../tests/default_models.rs"]
+mod default_models;
 mod support;
 
 use std::path::Path;
@@ -174,4 +177,150 @@ fn files_that_are_not_what_they_should_be_are_refused_before_anything_is_loaded(
     sandbox.write("notes.txt", b"milk\n");
     assert!(run(&["in.jsonl", "-o", "notes.txt"]).contains("not a result of `ropeway batch`"));
     assert_eq!(std::fs::read(sandbox.path("notes.txt")).unwrap(), b"milk\n");
+}
+
+/// Answers lines with the default chat model, and gives their bodies in order.
+fn bodies_of_smollm2(lines: &[Value], more: &[&str]) -> Option<Vec<Value>> {
+    let model = default_models::smollm2()?.display().to_string();
+    let sandbox = Sandbox::new();
+    sandbox.write("in.jsonl", &jsonl(lines));
+    let more = [&["--ordered", "--context", "512"], more].concat();
+    let ran = sandbox.run(&arguments(&model, &more));
+    let results = results(&sandbox);
+    assert!(results.iter().all(|result| result["error"].is_null()), "{results:?}");
+    ran.ok();
+    Some(results.iter().map(|result| result["response"]["body"].clone()).collect())
+}
+
+fn line(url: &str, body: Value) -> Value {
+    json!({"custom_id": body.to_string(), "method": "POST", "url": url, "body": body})
+}
+
+fn chat(more: Value) -> Value {
+    let mut body =
+        json!({"messages": [{"role": "user", "content": "How warm is it in Rome?"}], "max_tokens": 64});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    line("/v1/chat/completions", body)
+}
+
+#[test]
+fn answers_follow_the_format_that_a_line_asks_for() {
+    let schema = json!({"type": "object", "properties": {"degrees": {"type": "integer"}},
+                        "required": ["degrees"], "additionalProperties": false});
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": schema}});
+    let lines = [
+        chat(json!({"response_format": format})),
+        chat(json!({"structured_outputs": {"regex": "[0-9]{2} degrees"}})),
+        chat(json!({"guided_choice": ["warm", "cold"]})),
+        line("/v1/completions", json!({"prompt": "It is", "guided_regex": " [a-z]{3}"})),
+    ];
+    let Some(bodies) = bodies_of_smollm2(&lines, &[]) else { return };
+    let content = |index: usize| bodies[index]["choices"][0]["message"]["content"].as_str().unwrap();
+    let answer: Value = serde_json::from_str(content(0)).expect("JSON");
+    assert!(answer["degrees"].is_i64() && answer.as_object().unwrap().len() == 1, "{answer}");
+    assert!(content(1).ends_with(" degrees") && content(1).len() == 10, "{}", content(1));
+    assert!(["warm", "cold"].contains(&content(2)), "{}", content(2));
+    let text = bodies[3]["choices"][0]["text"].as_str().unwrap();
+    assert!(text.len() == 4 && text.starts_with(' '), "{text:?}");
+}
+
+#[test]
+fn a_line_may_force_a_tool_call() {
+    let tool = json!({"type": "function", "function": {"name": "thermometer", "parameters": {
+        "type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}}});
+    let lines = [
+        chat(json!({"tools": [tool], "tool_choice": "required"})),
+        chat(json!({"tools": [tool],
+                    "tool_choice": {"type": "function", "function": {"name": "thermometer"}}})),
+    ];
+    let Some(bodies) = bodies_of_smollm2(&lines, &[]) else { return };
+    for body in bodies {
+        let choice = &body["choices"][0];
+        assert_eq!(choice["finish_reason"], "tool_calls", "{body}");
+        let call = &choice["message"]["tool_calls"][0]["function"];
+        assert_eq!(call["name"], "thermometer");
+        let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).expect("JSON");
+        assert!(arguments["city"] == "Rome" || arguments["city"] == "Oslo", "{arguments}");
+    }
+}
+
+#[test]
+fn log_probabilities_several_choices_and_several_prompts_are_as_from_the_server() {
+    let lines = [
+        chat(json!({"logprobs": true, "top_logprobs": 2, "n": 2, "max_tokens": 3, "temperature": 1})),
+        line(
+            "/v1/completions",
+            json!({"prompt": ["One", "Two"], "max_tokens": 2, "echo": true, "logprobs": 1}),
+        ),
+    ];
+    let Some(bodies) = bodies_of_smollm2(&lines, &[]) else { return };
+    let choices = bodies[0]["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 2);
+    for choice in choices {
+        let content = choice["logprobs"]["content"].as_array().unwrap();
+        assert!(!content.is_empty() && content.len() <= 3);
+        assert!(content.iter().all(|token| token["top_logprobs"].as_array().unwrap().len() == 2));
+    }
+    assert_eq!(bodies[0]["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
+    let texts: Vec<&str> =
+        bodies[1]["choices"].as_array().unwrap().iter().map(|c| c["text"].as_str().unwrap()).collect();
+    assert!(texts[0].starts_with("One") && texts[1].starts_with("Two"), "{texts:?}");
+    assert!(bodies[1]["choices"][0]["logprobs"]["token_logprobs"][0].is_null());
+}
+
+#[test]
+fn penalties_and_other_fields_have_the_ranges_of_the_server() {
+    let sandbox = Sandbox::new();
+    let lines = [
+        json!({"id": "warm", "prompt": "x", "max_tokens": 1, "temperature": 50, "repetition_penalty": 20}),
+        json!({"id": "hot", "prompt": "x", "temperature": 101}),
+        json!({"id": "tools", "messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}]}),
+        json!({"id": "top", "messages": [{"role": "user", "content": "x"}], "top_logprobs": 2}),
+        json!({"id": "form", "prompt": "x", "guided_regex": "("}),
+    ];
+    batch(&sandbox, &lines, &["--ordered"]).failed();
+    let results = results(&sandbox);
+    let param = |index: usize| results[index]["response"]["body"]["error"]["param"].as_str();
+    assert!(results[0]["error"].is_null(), "{}", results[0]);
+    let params: Vec<_> = (1..5).map(param).collect();
+    assert_eq!(params, [Some("temperature"), Some("functions"), Some("top_logprobs"), Some("guided_regex")]);
+}
+
+#[test]
+fn embeddings_lines_are_answered_beside_others_and_as_the_embed_command_does() {
+    let Some(minilm) = default_models::minilm() else { return };
+    let minilm = minilm.display().to_string();
+    let sandbox = Sandbox::new();
+    let lines = [
+        json!({"id": "text", "prompt": "Once", "max_tokens": 2}),
+        line("/v1/embeddings", json!({"input": ["The sky is blue.", "Grass is green."]})),
+        line("/v1/embeddings", json!({"input": "The sky is blue.", "encoding_format": "base64"})),
+        line("/v1/embeddings", json!({"input": "x", "dimensions": 100_000})),
+    ];
+    batch(&sandbox, &lines, &["--ordered", "--embed-model", &minilm]).failed();
+    let results = results(&sandbox);
+    let body = |index: usize| &results[index]["response"]["body"];
+    assert!(body(0)["choices"][0]["text"].is_string());
+    assert_eq!(body(1)["data"].as_array().map(Vec::len), Some(2));
+    assert!(body(1)["usage"]["prompt_tokens"].as_u64() > Some(8));
+    assert!(body(2)["data"][0]["embedding"].is_string());
+    assert_eq!(body(3)["error"]["param"], "dimensions");
+    let told = sandbox.run_with_input(&["embed", "--model", &minilm], b"The sky is blue.\n").ok();
+    let alone: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    let vector = |value: &Value| -> Vec<f32> {
+        value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+    };
+    let alone = alone.get("embedding").unwrap_or(&alone);
+    assert_eq!(vector(&body(1)["data"][0]["embedding"]), vector(alone));
+}
+
+#[test]
+fn without_embeddings_lines_no_embedding_model_is_needed() {
+    let sandbox = Sandbox::new();
+    batch(&sandbox, &prompts(1, 2), &["--embed-model", "no-such-model"]).ok();
+    let lines = [line("/v1/embeddings", json!({"input": "x"}))];
+    batch(&sandbox, &lines, &["--embed-model", "./no-such-model"]).failed();
+    let told = results(&sandbox)[1]["error"]["message"].as_str().unwrap().to_owned();
+    assert!(told.contains("no-such-model can't be loaded"), "{told}");
 }

@@ -133,10 +133,10 @@ fn a_question_in_place_of_the_model_is_told_where_it_belongs() {
 #[test]
 fn options_out_of_range_are_wrong_usage_and_told_the_range() {
     for (option, value, told) in [
-        ("--temperature", "-1", "from 0 to 10"),
+        ("--temperature", "-1", "from 0 to 100"),
         ("--top-p", "2", "from 0 to 1"),
         ("--min-p", "lots", "from 0 to 1"),
-        ("--repeat-penalty", "0", "from 0.1 to 10"),
+        ("--repeat-penalty", "0", "from 0.01 to 100"),
         ("--max-tokens", "0", "0"),
     ] {
         let ran = run(&[&tiny(), &format!("{option}={value}"), "Hello"]);

@@ -12,7 +12,7 @@
 //! - [`sequence`], [`tokens`], [`roster`]: what is here, and in which state.
 //! - `flight`: a step between its launch and its collection; [`draft`]: guesses that ride along.
 //! - [`guide`]: what a sequence with a grammar may say next.
-//! - [`request`], [`handle`], [`stream`]: the way in and the way out.
+//! - [`request`], [`handle`], [`stream`]: the way in and the way out; [`backend`]: the same as a trait.
 //! - [`record`], [`metrics`], [`board`]: what an operator sees.
 //!
 //! # Example
@@ -39,6 +39,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backend;
 pub mod board;
 pub mod clock;
 pub mod cost;
@@ -59,6 +60,7 @@ pub mod stream;
 mod thread;
 pub mod tokens;
 
+pub use backend::{Backend, Load};
 pub use board::Device;
 pub use clock::{Clock, SystemClock};
 pub use draft::Drafter;
@@ -70,5 +72,5 @@ pub use request::{Class, ClientId, Rejected, Request};
 pub use scheduler::policy::PolicyKind;
 pub use scheduler::{DEFAULT_ITL_TARGET, Pace};
 pub use settings::Settings;
-pub use stream::{Event, EventStream, FinishReason, SequenceError, Usage};
+pub use stream::{Event, EventSender, EventStream, FinishReason, SequenceError, Usage, channel};
 pub use thread::spawn;

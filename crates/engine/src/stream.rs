@@ -120,15 +120,20 @@ impl Channel {
     }
 }
 
-/// The engine's end.
+/// The sending end of a request's events: the engine's, or that of another [`Backend`](crate::Backend). Dropping it
+/// ends every sequence that is still open with [`SequenceError::EngineGone`].
 #[derive(Debug)]
-pub(crate) struct EventSender {
+pub struct EventSender {
     channel: Arc<Channel>,
 }
 
 impl EventSender {
-    pub(crate) fn send(&self, event: Event) {
+    /// Queues an event for the reader; never waits. After the last sequence finished, events are dropped.
+    pub fn send(&self, event: Event) {
         let mut queue = self.channel.lock();
+        if queue.open == 0 {
+            return;
+        }
         queue.open -= usize::from(matches!(event, Event::Finished { .. }));
         queue.events.push_back(event);
         let (waker, sleeps) = (queue.waker.take(), std::mem::take(&mut queue.sleeps));
@@ -142,7 +147,7 @@ impl EventSender {
     }
 
     /// Whether the reader wants no more of this sequence.
-    pub(crate) fn is_cancelled(&self, sequence: u32) -> bool {
+    pub fn is_cancelled(&self, sequence: u32) -> bool {
         self.channel.cancelled[sequence as usize].load(Ordering::Relaxed)
     }
 }
@@ -164,8 +169,9 @@ pub struct EventStream {
     channel: Arc<Channel>,
 }
 
-/// Both ends for a request of `sequences`.
-pub(crate) fn channel(sequences: usize) -> (EventSender, EventStream) {
+/// Both ends of the event channel of a request with so many sequences. Public so that a [`Backend`](crate::Backend)
+/// other than this engine can answer requests.
+pub fn channel(sequences: usize) -> (EventSender, EventStream) {
     let events = VecDeque::with_capacity(ROOM);
     let queue = Mutex::new(Queue { events, waker: None, sleeps: false, open: sequences });
     let cancelled = (0..sequences).map(|_| AtomicBool::new(false)).collect();

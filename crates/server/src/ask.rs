@@ -14,10 +14,9 @@ use axum::response::IntoResponse;
 use serde::de::DeserializeOwned;
 
 use crate::app::Shared;
-use crate::caller;
+use crate::caller::{self, Caller};
 use crate::embedding::EmbeddingModel;
 use crate::error::{ApiError, Kind};
-use crate::generation::Caller;
 use crate::guard::Client;
 use crate::model::Model;
 use crate::observe::Progress;
@@ -86,7 +85,8 @@ impl Ask {
     }
 
     fn caller(self, request: &impl Wire) -> Result<Caller, ApiError> {
-        let mut caller = caller::caller(&self.headers, request.user(), request.priority())?;
+        let mut caller =
+            caller::caller(self.client.owner(), &self.headers, request.user(), request.priority())?;
         self.client.admit(&mut caller)?;
         let limits = &self.app.limits;
         (caller.deadline, caller.queue_timeout) = (limits.request_timeout, limits.queue_timeout);

@@ -1,12 +1,23 @@
-//! Who asks: taken from headers and fields that clients send anyway.
+//! Who asks: the account that a request is on, and the session or user within it.
+//!
+//! ```text
+//! account   the API key that let the request in; without one the peer's address; else everyone unknown together
+//! session   a header that names a session or an agent, or the body's own field
+//! ```
+//! Fairness is between accounts first, so that nobody gets a larger share by sending new session ids or keys that this
+//! server does not know.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use ropeway_engine::{Class, ClientId};
 
 use crate::error::ApiError;
-use crate::generation::Caller;
+use crate::guard::clients::{Owner, Permit};
+use crate::guard::limits::Sizes;
+use crate::observe::Progress;
 
 /// Headers that name a session or an agent, the most telling first.
 const NAMES: [&str; 4] = ["x-session-id", "x-claude-code-session-id", "x-agent-id", "x-claude-code-agent-id"];
@@ -14,18 +25,45 @@ const NAMES: [&str; 4] = ["x-session-id", "x-claude-code-session-id", "x-agent-i
 /// Header that asks for a class.
 const PRIORITY: &str = "x-priority";
 
-/// Who asks, by headers, or by what the body says (`user`, `session_id`).
-pub fn caller(headers: &HeaderMap, user: Option<&str>, priority: Option<&str>) -> Result<Caller, ApiError> {
+/// Who asks, and what the request may use.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// For fairness.
+    pub client: ClientId,
+    /// How urgent it is.
+    pub class: Class,
+    /// Cached blocks are shared only within the same salt.
+    pub salt: Vec<u8>,
+    /// Longest time to answer.
+    pub deadline: Option<Duration>,
+    /// Longest time in the queue.
+    pub queue_timeout: Option<Duration>,
+    /// What the request may ask for.
+    pub limits: Sizes,
+    /// The client's place among its own requests, where these are counted.
+    pub permit: Option<Arc<Permit>>,
+    /// Where it is told how the request goes.
+    pub progress: Progress,
+}
+
+/// Who asks, by the account, and by headers or what the body says (`user`, `session_id`).
+pub fn caller(
+    owner: Owner,
+    headers: &HeaderMap,
+    user: Option<&str>,
+    priority: Option<&str>,
+) -> Result<Caller, ApiError> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let key = header("authorization").or_else(|| header("x-api-key")).unwrap_or_default();
-    let name = NAMES.iter().find_map(|name| header(name)).or(user).unwrap_or_default();
-    let hash = |value: &str| {
-        let mut hasher = DefaultHasher::new();
-        value.hash(&mut hasher);
-        hasher.finish()
-    };
+    let session = NAMES.iter().find_map(|name| header(name)).or(user).unwrap_or_default();
+    let client = ClientId { account: hash(&owner), session: hash(session) };
     let class = header(PRIORITY).or(priority).map_or(Ok(Class::Default), class)?;
-    Ok(Caller { client: ClientId { account: hash(key), session: hash(name) }, class, ..Caller::default() })
+    Ok(Caller { client, class, ..Caller::default() })
+}
+
+fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn class(name: &str) -> Result<Class, ApiError> {
@@ -38,25 +76,47 @@ fn class(name: &str) -> Result<Class, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
+    fn client(owner: Owner, headers: &[(&'static str, &str)], user: Option<&str>) -> ClientId {
+        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        caller(owner, &headers.collect(), user, None).unwrap().client
+    }
+
     #[test]
-    fn requests_of_one_session_are_one_client() {
-        let headers = |session: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert("x-session-id", session.parse().unwrap());
-            headers
-        };
-        let client = |session: &str| caller(&headers(session), None, None).unwrap().client;
-        assert_eq!(client("a"), client("a"));
-        assert_ne!(client("a"), client("b"));
-        let user = |user| caller(&HeaderMap::new(), Some(user), None).unwrap().client;
-        assert_ne!(user("a"), user("b"));
+    fn sessions_and_users_of_one_account_are_told_apart_within_it() {
+        let of = |session: &str| client(Owner::Key(1), &[("x-session-id", session)], None);
+        assert_eq!(of("a"), of("a"));
+        assert_eq!(of("a").account, of("b").account);
+        assert_ne!(of("a").session, of("b").session);
+        let user = |user| client(Owner::Key(1), &[], Some(user));
+        assert_eq!(user("a").account, user("b").account);
+        assert_ne!(user("a").session, user("b").session);
+    }
+
+    #[test]
+    fn keys_and_addresses_are_accounts_of_their_own() {
+        let address = |text: &str| Owner::Address(text.parse::<IpAddr>().unwrap());
+        let owners =
+            [Owner::Key(0), Owner::Key(1), address("10.0.0.1"), address("10.0.0.2"), Owner::Anonymous];
+        let mut accounts: Vec<_> = owners.map(|owner| client(owner, &[], None).account).into();
+        accounts.sort_unstable();
+        accounts.dedup();
+        assert_eq!(accounts.len(), owners.len());
+    }
+
+    #[test]
+    fn a_key_that_let_nobody_in_makes_no_account() {
+        let of = |key: &str| client(Owner::Anonymous, &[("authorization", key)], None);
+        assert_eq!(of("Bearer a"), of("Bearer b"));
     }
 
     #[test]
     fn a_priority_is_one_of_three() {
-        let class = |name| caller(&HeaderMap::new(), None, Some(name)).map(|caller| caller.class);
+        let class =
+            |name| caller(Owner::Anonymous, &HeaderMap::new(), None, Some(name)).map(|caller| caller.class);
         assert_eq!(class("bulk"), Ok(Class::Bulk));
         assert!(class("now!").is_err());
     }

@@ -6,18 +6,14 @@
 
 use std::sync::Arc;
 
-use ropeway_batcher::Rejected;
-use ropeway_embed::{EmbedError, EmbedOptions, Embedder, Embedding, Input, Score};
-use serde_json::Value;
+use ropeway_embed::{EmbedError, EmbedOptions, Embedder, Embedding, Score};
+use ropeway_openai::embeddings::{EmbeddingText, failed};
 use tokio::sync::OnceCell;
 
-use crate::error::{A_MOMENT, ApiError, Kind};
-use crate::generation::{Caller, token_prompt};
+use crate::caller::Caller;
+use crate::error::{ApiError, Kind};
 use crate::model::{ModelFacts, Models, same_name, unix_seconds};
 use crate::offload::offload;
-
-/// Texts of one request, as with OpenAI: more would let one client fill the queue.
-const MOST_TEXTS: usize = 2048;
 
 /// What makes an embedder; may take long.
 pub type Loader = Arc<dyn Fn() -> Result<Ready, String> + Send + Sync>;
@@ -123,69 +119,19 @@ impl EmbeddingModels {
     }
 }
 
-/// A text to embed, as clients send it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text {
-    /// In words.
-    Words(String),
-    /// In the model's own tokens.
-    Tokens(Vec<u32>),
-}
-
-/// The texts of a request: one or many, in words or in tokens.
-pub fn texts(input: &Value) -> Result<Vec<Text>, ApiError> {
-    let bad =
-        || ApiError::invalid("input is a text, a list of texts, a list of token ids or a list of such lists");
-    let tokens = |ids: &[Value]| token_prompt(ids).map(Text::Tokens);
-    let texts = match input {
-        Value::String(text) => vec![Text::Words(text.clone())],
-        Value::Array(items) if items.iter().all(Value::is_number) && !items.is_empty() => {
-            vec![tokens(items)?]
-        }
-        Value::Array(items) => {
-            let text = |item: &Value| match item {
-                Value::String(text) => Ok(Text::Words(text.clone())),
-                Value::Array(ids) => tokens(ids),
-                _ => Err(bad()),
-            };
-            items
-                .iter()
-                .map(text)
-                .collect::<Result<_, _>>()
-                .map_err(|error: ApiError| error.about("input"))?
-        }
-        _ => return Err(bad().about("input")),
-    };
-    at_most(texts.len(), "input")?;
-    Ok(texts)
-}
-
-/// Turns down more texts than one request may have.
-pub fn at_most(texts: usize, param: &str) -> Result<(), ApiError> {
-    if texts > MOST_TEXTS {
-        let what =
-            format!("{texts} texts are more than the {MOST_TEXTS} a request may have; send several requests");
-        return Err(ApiError::invalid(what).about(param));
-    }
-    Ok(())
-}
-
 /// The vectors of these texts, in their order. One bad text fails the request, and no other.
 pub async fn embed(
     embedder: &Arc<Embedder>,
-    texts: Vec<Text>,
+    texts: Vec<EmbeddingText>,
     mut options: EmbedOptions,
     caller: &Caller,
 ) -> Result<Vec<Embedding>, ApiError> {
     options.class = caller.class;
     let here = Arc::clone(embedder);
-    let pending = offload(bytes(&texts), move || {
-        let submit = |(index, text): (usize, &Text)| {
-            let input = match text {
-                Text::Words(words) => Input::Text(words),
-                Text::Tokens(tokens) => Input::Tokens(tokens),
-            };
-            here.embed(input, &options).map_err(|error| failed(&error, index))
+    let bytes = texts.iter().map(EmbeddingText::bytes).sum();
+    let pending = offload(bytes, move || {
+        let submit = |(index, text): (usize, &EmbeddingText)| {
+            here.embed(text.as_input(), &options).map_err(|error| failed(&error, index))
         };
         texts.iter().enumerate().map(submit).collect::<Result<Vec<_>, _>>()
     })
@@ -240,55 +186,5 @@ fn book(caller: &Caller, tokens: usize) {
     caller.progress.submitted(caller.class, tokens);
     if let Some(permit) = &caller.permit {
         permit.spend(tokens);
-    }
-}
-
-fn bytes(texts: &[Text]) -> usize {
-    let one = |text: &Text| match text {
-        Text::Words(words) => words.len(),
-        Text::Tokens(tokens) => tokens.len(),
-    };
-    texts.iter().map(one).sum()
-}
-
-/// What went wrong with one of the texts.
-fn failed(error: &EmbedError, index: usize) -> ApiError {
-    let place = format!("input[{index}]");
-    match error {
-        EmbedError::Rejected(Rejected::Full { .. } | Rejected::Stopped) => {
-            ApiError::new(Kind::Overloaded, error.to_string()).retry_after(A_MOMENT)
-        }
-        EmbedError::TooLong { .. } => {
-            ApiError::invalid(format!("{place}: {error}")).about("input").coded("context_length_exceeded")
-        }
-        EmbedError::Text(_) | EmbedError::Empty | EmbedError::BadToken { .. } => {
-            ApiError::invalid(format!("{place}: {error}")).about("input")
-        }
-        EmbedError::BadDimensions { .. } => ApiError::invalid(error.to_string()).about("dimensions"),
-        EmbedError::NotAnEmbedder | EmbedError::NotARanker => {
-            ApiError::invalid(error.to_string()).about("model")
-        }
-        _ => ApiError::new(Kind::Internal, error.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn input_comes_in_four_forms() {
-        let words = |text: &str| Text::Words(text.into());
-        assert_eq!(texts(&json!("a")), Ok(vec![words("a")]));
-        assert_eq!(texts(&json!(["a", "b"])), Ok(vec![words("a"), words("b")]));
-        assert_eq!(texts(&json!([1, 2])), Ok(vec![Text::Tokens(vec![1, 2])]));
-        assert_eq!(texts(&json!([[1], [2, 3]])), Ok(vec![Text::Tokens(vec![1]), Text::Tokens(vec![2, 3])]));
-        assert_eq!(texts(&json!([])), Ok(vec![]));
-        for bad in [json!(null), json!({}), json!([true]), json!([[1, -1]]), json!(["a", 1])] {
-            assert!(texts(&bad).is_err(), "{bad}");
-        }
-        assert!(texts(&json!(vec!["a"; MOST_TEXTS + 1])).is_err());
     }
 }

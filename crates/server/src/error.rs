@@ -6,9 +6,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
-use ropeway_engine::{Rejected, SequenceError};
-use ropeway_executor::RowError;
-use ropeway_text::TextError;
+use ropeway_generation::{ErrorKind, RequestError};
 use serde_json::Value;
 
 /// The kinds of failure that all API families tell apart.
@@ -112,34 +110,15 @@ impl ApiError {
     }
 }
 
-impl From<Rejected> for ApiError {
-    fn from(rejected: Rejected) -> Self {
-        let error = ApiError::new(Kind::Invalid, rejected.to_string());
-        match rejected {
-            Rejected::TooLong { .. } => error.about("messages").coded("context_length_exceeded"),
-            Rejected::NothingToDo => error.about("max_tokens"),
-            Rejected::TooManySequences { .. } => error.about("n"),
-            Rejected::Grammar(_) => error.about("response_format"),
-            Rejected::EmptyPrompt | Rejected::UnknownToken { .. } => error.about("prompt"),
-            Rejected::QueueFull { .. } | Rejected::Closed => {
-                ApiError { kind: Kind::Overloaded, ..error }.retry_after(A_MOMENT)
-            }
-        }
-    }
-}
-
-impl From<TextError> for ApiError {
-    fn from(error: TextError) -> Self {
-        ApiError::invalid(error.to_string())
-    }
-}
-
-impl From<SequenceError> for ApiError {
-    fn from(error: SequenceError) -> Self {
-        let kind = match &error {
-            SequenceError::Row(RowError::Grammar(_) | RowError::NothingAllowed) => Kind::Invalid,
-            _ => Kind::Internal,
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        let (kind, retry_after) = match error.kind {
+            ErrorKind::InvalidRequest | ErrorKind::ContextLengthExceeded => (Kind::Invalid, None),
+            ErrorKind::Overloaded | ErrorKind::QueueTimeout => (Kind::Overloaded, Some(A_MOMENT)),
+            ErrorKind::Timeout => (Kind::TimedOut, None),
+            ErrorKind::Internal => (Kind::Internal, None),
         };
-        ApiError::new(kind, error.to_string())
+        let code = error.kind.code();
+        Self { kind, message: error.message, param: error.field, code, retry_after }
     }
 }

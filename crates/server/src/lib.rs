@@ -3,13 +3,13 @@
 //! ```text
 //! handler task: parse -> validate -> template -> tokenise -> submit -> (events) -> detokenise -> render
 //! ```
-//! One folder per API family; a family's wire types are its own. What they share is written once in [`generation`].
-//! It relies on engines through their handles only; it must never know the scheduler, hold a lock while something is
-//! generated, or load a model because a client named one.
+//! One folder per API family; a family's wire types are its own. What they share with the command line is in the
+//! `generation` and `openai` crates. It relies on engines through `Backend` only; it must never know the scheduler, hold
+//! a lock while something is generated, or load a model because a client named one.
 //!
 //! # Layout
 //! - [`app`]: what all handlers share; [`model`]: the models served; [`library`]: those on disk.
-//! - [`generation`]: a validated job in, pieces of text out; [`embedding`]: texts in, vectors or scores out.
+//! - [`generation`]: jobs submitted within a caller's limits, and observed; [`embedding`]: texts in, vectors or scores out.
 //! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families. [`ops`]: health and metrics. [`serve`], [`tls`]: listening and draining, over `connections`.
 //! - [`guard`]: who is let in; [`observe`]: logs and traces; [`routes`], [`family`]: paths, and whose they are; [`docs`]: what is told about them.
 //! - [`ask`], [`caller`], [`error`]: the head of every handler, who asks, and failures.
@@ -25,10 +25,10 @@ pub mod docs;
 pub mod embedding;
 pub mod error;
 pub mod family;
+mod field;
 pub mod generate;
 pub mod generation;
 pub mod guard;
-pub mod identity;
 pub mod library;
 pub mod model;
 mod ndjson;

@@ -15,26 +15,24 @@ const AT_ONCE: usize = 2;
 static SLOTS: Semaphore = Semaphore::const_new(AT_ONCE);
 
 /// Does work on `bytes` of text: here if they are few, elsewhere if they are many. A panic is an error like any other.
-pub async fn offload<T: Send + 'static>(
+pub async fn offload<T, E>(
     bytes: usize,
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, ApiError>
+where
+    T: Send + 'static,
+    E: Into<ApiError> + Send + 'static,
+{
     if bytes <= SMALL {
-        return work();
+        return work().map_err(Into::into);
     }
-    elsewhere(work).await
-}
-
-/// Does work that takes long whatever its size.
-pub async fn elsewhere<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
     let slot = SLOTS.acquire().await;
     let done = tokio::task::spawn_blocking(work).await;
     drop(slot);
-    done.unwrap_or_else(|_| {
-        Err(ApiError::new(Kind::Internal, "the request could not be read; see the server's log"))
-    })
+    match done {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => Err(ApiError::new(Kind::Internal, "the request could not be read; see the server's log")),
+    }
 }
 
 #[cfg(test)]
@@ -44,7 +42,7 @@ mod tests {
     #[tokio::test]
     async fn long_work_is_done_on_another_thread_and_may_fall() {
         let here = std::thread::current().id();
-        let id = || Ok(std::thread::current().id());
+        let id = || Ok::<_, ApiError>(std::thread::current().id());
         assert_eq!(offload(SMALL, id).await.unwrap(), here);
         assert_ne!(offload(SMALL + 1, id).await.unwrap(), here);
         let fallen = offload(SMALL + 1, || -> Result<(), ApiError> { panic!("a bug") }).await;

@@ -163,6 +163,25 @@ async fn completions_take_every_form_of_prompt_and_score_an_echoed_one() {
 }
 
 #[tokio::test]
+async fn penalties_count_the_answer_alone_in_openais_api_and_the_latest_tokens_in_ollamas() {
+    let Some(app) = app() else { return };
+    let prompt = format!("{}red green", "red green blue ".repeat(12));
+    let openai = async |penalty: f32| {
+        let body = json!({"prompt": prompt, "max_tokens": 1, "temperature": 0, "frequency_penalty": penalty});
+        ask(&app, "/v1/completions", &body).await["choices"][0]["text"].clone()
+    };
+    assert_eq!(openai(2.0).await, openai(0.0).await);
+    let ollama = async |penalty: f32| {
+        let options = json!({"num_predict": 1, "temperature": 0, "frequency_penalty": penalty});
+        let body =
+            json!({"model": "smollm2", "prompt": prompt, "raw": true, "stream": false, "options": options});
+        ask(&app, "/api/generate", &body).await["response"].clone()
+    };
+    assert_eq!(ollama(0.0).await, openai(0.0).await);
+    assert_ne!(ollama(2.0).await, ollama(0.0).await);
+}
+
+#[tokio::test]
 async fn an_anthropic_message_streams_its_blocks_in_order() {
     let Some(app) = app() else { return };
     let body = hello(json!({"model": "claude-sonnet-4-5", "system": "Be brief."}));
@@ -380,7 +399,7 @@ async fn a_client_that_leaves_frees_its_place() {
     drop(stream);
     let engine = app.models.first().expect("a model").engine();
     for _ in 0..600 {
-        if engine.board().metrics().class(Class::Bulk).finished[2] > 0 {
+        if engine.board().expect("an engine").metrics().class(Class::Bulk).finished[2] > 0 {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;

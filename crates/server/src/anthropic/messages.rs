@@ -1,22 +1,17 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use ropeway_executor::SamplingParams;
+use ropeway_generation::sampling::random_seed;
+use ropeway_generation::{Conversation, Identity, Job, Prompt, RequestError, Sampling, collect};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::{AnthropicError, render, stream, translate};
+use super::{AnthropicError, format, render, stream, translate};
 use crate::ask::{Ask, Opened, Wire};
-use crate::error::ApiError;
-use crate::generation::chat::Conversation;
-use crate::generation::sampling::any_seed;
-use crate::generation::structure::Structure;
-use crate::generation::{Caller, Job};
-use crate::identity::Identity;
-use crate::model::Model;
+use crate::generation::{encode, generate};
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -50,59 +45,57 @@ impl Wire for MessagesRequest {
 
 pub async fn create(ask: Ask) -> Result<Response, AnthropicError> {
     let Opened::<MessagesRequest> { request, model, caller } = ask.open().await?;
-    let conversation = request.conversation()?;
-    let job = request.job(&conversation, &model, caller).await?;
-    let answer = conversation.answer(&model, job)?;
+    let streams = request.stream == Some(true);
+    let events = generate(&model, request.into_job()?, caller).await?;
     let identity = Identity::new("msg_", &model.name);
-    if request.stream == Some(true) {
-        return Ok(stream::respond(&identity, answer));
+    if streams {
+        return Ok(stream::respond(&identity, events));
     }
-    let whole = answer.whole().await?.pop();
-    Ok(Json(render::message(&identity, whole)).into_response())
+    let choice = collect(events).await?.only()?;
+    Ok(Json(render::message(&identity, &choice)).into_response())
 }
 
 pub async fn count_tokens(ask: Ask) -> Result<Json<Value>, AnthropicError> {
     let (request, model) = ask.read::<MessagesRequest>().await?;
-    let prompt = request.conversation()?.prompt(&model).await?;
+    let prompt = encode(&model, Prompt::Conversation(request.conversation()?)).await?;
     Ok(Json(json!({ "input_tokens": prompt.len() })))
 }
 
 impl MessagesRequest {
-    fn conversation(&self) -> Result<Conversation, ApiError> {
-        let format = self.output_config.as_ref().and_then(|config| config.get("format"));
+    /// The job that answers it.
+    fn into_job(mut self) -> Result<Job, RequestError> {
+        let Some(max_tokens) = self.max_tokens else {
+            return Err(RequestError::invalid("how many tokens may the answer have?").at("max_tokens"));
+        };
+        let sampling = Sampling::new(SamplingParams {
+            temperature: self.temperature.unwrap_or(1.0),
+            top_p: self.top_p.unwrap_or(1.0),
+            top_k: self.top_k.unwrap_or(0),
+            seed: random_seed(),
+            ..SamplingParams::default()
+        })?;
+        let config = self.output_config.as_mut().and_then(|config| config.get_mut("format"));
+        let structured = format::read(config.map(Value::take).or(self.output_format.take()))?;
+        let stop = self.stop_sequences.take().unwrap_or_default();
+        let prompt = Prompt::Conversation(self.conversation()?);
+        let max_tokens = Some(max_tokens);
+        Ok(Job { max_tokens, stop, structured, ..Job::with_sampling(prompt, sampling) })
+    }
+
+    fn conversation(self) -> Result<Conversation, RequestError> {
         Ok(Conversation {
-            messages: translate::messages(self.system.as_ref(), &self.messages)?,
-            tools: translate::tools(self.tools.as_deref().unwrap_or_default()),
-            choice: translate::tool_choice(self.tool_choice.as_ref())?,
-            variables: self.variables(),
+            tools: translate::tools(self.tools.unwrap_or_default()),
+            tool_choice: translate::tool_choice(self.tool_choice.as_ref())?,
+            variables: variables(self.thinking.as_ref()),
             reasoning: true,
-            structure: Structure::anthropic(format.or(self.output_format.as_ref()))?,
+            messages: translate::messages(self.system, self.messages)?,
         })
     }
+}
 
-    /// Models whose thinking can be switched listen to `enable_thinking`.
-    fn variables(&self) -> serde_json::Map<String, Value> {
-        let kind = self.thinking.as_ref().and_then(|thinking| thinking["type"].as_str());
-        let switch = kind.map(|kind| ("enable_thinking".to_owned(), Value::from(kind != "disabled")));
-        switch.into_iter().collect()
-    }
-
-    async fn job(
-        &self,
-        conversation: &Conversation,
-        model: &Arc<Model>,
-        caller: Caller,
-    ) -> Result<Job, ApiError> {
-        let Some(max_tokens) = self.max_tokens else {
-            return Err(ApiError::invalid("how many tokens may the answer have?").about("max_tokens"));
-        };
-        let mut job = conversation.job(model, caller).await?;
-        job.max_tokens = Some(max_tokens);
-        job.stops = self.stop_sequences.clone().unwrap_or_default();
-        job.params.temperature = self.temperature.unwrap_or(1.0);
-        job.params.top_p = self.top_p.unwrap_or(1.0);
-        job.params.top_k = self.top_k.unwrap_or(0);
-        job.params.seed = any_seed();
-        Ok(job)
-    }
+/// Models whose thinking can be switched listen to `enable_thinking`.
+fn variables(thinking: Option<&Value>) -> Map<String, Value> {
+    let kind = thinking.and_then(|thinking| thinking["type"].as_str());
+    let switch = kind.map(|kind| ("enable_thinking".to_owned(), Value::from(kind != "disabled")));
+    switch.into_iter().collect()
 }

@@ -1,6 +1,7 @@
 //! The Anthropic API: messages, token counts, and what Claude Code asks beside them.
 
 mod error;
+mod format;
 mod messages;
 mod models;
 mod render;

@@ -1,21 +1,17 @@
 //! Whole answers in Anthropic's shape.
 
 use ropeway_engine::Usage;
+use ropeway_generation::{Choice, Identity, StopReason, unique};
 use serde_json::{Value, json};
 
-use crate::generation::Stopped;
-use crate::generation::chat::ChatWhole;
-use crate::identity::{Identity, unique};
-
 /// The message an answer is.
-pub fn message(identity: &Identity, whole: Option<ChatWhole>) -> Value {
-    let Some(whole) = whole else { return empty(identity, &Usage::default()) };
-    let mut message = empty(identity, &whole.usage);
-    let called = !whole.calls.is_empty();
-    message["stop_reason"] = stop_reason(&whole.stopped, called).into();
-    message["stop_sequence"] = stop_sequence(&whole.stopped);
-    message["usage"]["output_tokens"] = whole.usage.generated.into();
-    message["content"] = content(&whole).into();
+pub fn message(identity: &Identity, choice: &Choice) -> Value {
+    let mut message = empty(identity, &choice.finish.usage);
+    let called = !choice.tool_calls.is_empty();
+    message["stop_reason"] = stop_reason(&choice.finish.reason, called).into();
+    message["stop_sequence"] = stop_sequence(&choice.finish.reason);
+    message["usage"]["output_tokens"] = choice.finish.usage.generated.into();
+    message["content"] = content(choice).into();
     message
 }
 
@@ -44,15 +40,15 @@ pub fn input_usage(prompt: usize, cached: usize) -> Value {
     })
 }
 
-fn content(whole: &ChatWhole) -> Vec<Value> {
+fn content(choice: &Choice) -> Vec<Value> {
     let mut blocks = Vec::new();
-    if !whole.reasoning.is_empty() {
-        blocks.push(json!({ "type": "thinking", "thinking": whole.reasoning, "signature": "" }));
+    if !choice.reasoning.is_empty() {
+        blocks.push(json!({ "type": "thinking", "thinking": choice.reasoning, "signature": "" }));
     }
-    if !whole.text.is_empty() {
-        blocks.push(json!({ "type": "text", "text": whole.text }));
+    if !choice.text.is_empty() {
+        blocks.push(json!({ "type": "text", "text": choice.text }));
     }
-    for call in &whole.calls {
+    for call in &choice.tool_calls {
         let input: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
         blocks.push(json!({ "type": "tool_use", "id": unique("toolu_"), "name": call.name, "input": input }));
     }
@@ -60,19 +56,19 @@ fn content(whole: &ChatWhole) -> Vec<Value> {
 }
 
 /// Why an answer ended, in Anthropic's words.
-pub fn stop_reason(stopped: &Stopped, called: bool) -> &'static str {
-    match stopped {
-        Stopped::End if called => "tool_use",
-        Stopped::End | Stopped::Failed(_) => "end_turn",
-        Stopped::At(_) => "stop_sequence",
-        Stopped::Length => "max_tokens",
+pub fn stop_reason(reason: &StopReason, called: bool) -> &'static str {
+    match reason {
+        StopReason::EndOfText if called => "tool_use",
+        StopReason::EndOfText | StopReason::Failed(_) => "end_turn",
+        StopReason::StopString(_) => "stop_sequence",
+        StopReason::Length => "max_tokens",
     }
 }
 
 /// The stop string it came to, if it did.
-pub fn stop_sequence(stopped: &Stopped) -> Value {
-    match stopped {
-        Stopped::At(stop) => stop.as_str().into(),
+pub fn stop_sequence(reason: &StopReason) -> Value {
+    match reason {
+        StopReason::StopString(stop) => stop.as_str().into(),
         _ => Value::Null,
     }
 }

@@ -6,7 +6,7 @@
 //!   content_block_start 1 ...
 //! message_delta (stop_reason, usage)  message_stop
 //! ```
-//! `message_start` carries the true input usage, so it is sent with the first piece, when the cache has been asked; a
+//! `message_start` carries the true input usage, so it is sent with the first event, when the cache has been asked; a
 //! ping before that says that the request lives.
 
 use std::convert::Infallible;
@@ -16,26 +16,24 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropeway_engine::Usage;
+use ropeway_generation::{Finish, GenerationEvent, Identity, StopReason, unique};
 use ropeway_text::Delta;
 use serde_json::{Value, json};
 
 use super::AnthropicError;
-use super::render::{empty, stop_reason, stop_sequence};
-use crate::generation::Stopped;
-use crate::generation::chat::{ChatAnswer, ChatPiece};
-use crate::identity::{Identity, unique};
+use super::render::{empty, input_usage, stop_reason, stop_sequence};
+use crate::generation::ObservedStream;
 
 /// How long a stream may be silent before a ping says that it lives.
 const PING: Duration = Duration::from_secs(10);
 
 /// Streams an answer.
-pub fn respond(identity: &Identity, answer: ChatAnswer) -> Response {
-    let mut writer = Writer::new(identity.clone(), answer.plain().prompt_tokens());
-    let mut answer = answer;
+pub fn respond(identity: &Identity, mut generated: ObservedStream) -> Response {
+    let mut writer = Writer::new(identity.clone(), generated.prompt_tokens());
     let events = stream::poll_fn(move |context| {
-        answer.poll_next_unpin(context).map(|piece| {
-            let cached = answer.plain().cached_tokens();
-            piece.map(|piece| writer.piece(piece, cached))
+        generated.poll_next_unpin(context).map(|event| {
+            let cached = generated.cached_tokens();
+            event.map(|event| writer.take(event, cached))
         })
     });
     let events = events.flat_map(stream::iter).map(|event| {
@@ -54,7 +52,7 @@ enum Block {
     Tool,
 }
 
-/// Turns pieces into events.
+/// Turns what is generated into events.
 struct Writer {
     identity: Identity,
     prompt: usize,
@@ -69,7 +67,7 @@ impl Writer {
         Self { identity, prompt, started: false, open: None, index: 0 }
     }
 
-    fn piece(&mut self, piece: ChatPiece, cached: usize) -> Vec<Value> {
+    fn take(&mut self, event: GenerationEvent, cached: usize) -> Vec<Value> {
         let mut events = Vec::new();
         if !self.started {
             self.started = true;
@@ -77,29 +75,33 @@ impl Writer {
             events.push(json!({ "type": "message_start", "message": empty(&self.identity, &usage) }));
             events.push(json!({ "type": "ping" }));
         }
-        match piece {
-            ChatPiece::Reading => {}
-            ChatPiece::Deltas { deltas, .. } => {
+        match event {
+            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => {}
+            GenerationEvent::Output { deltas, .. } => {
                 for delta in deltas {
                     self.delta(delta, &mut events);
                 }
             }
-            ChatPiece::Done { stopped: Stopped::Failed(error), .. } => {
-                events.push(AnthropicError(error).body());
+            GenerationEvent::Finished {
+                finish: Finish { reason: StopReason::Failed(error), .. }, ..
+            } => {
+                events.push(AnthropicError::from(error).body());
             }
-            ChatPiece::Done { stopped, called, usage, .. } => {
-                self.close(&mut events);
-                let delta = json!({
-                    "stop_reason": stop_reason(&stopped, called),
-                    "stop_sequence": stop_sequence(&stopped),
-                });
-                let mut counts = super::render::input_usage(usage.prompt, usage.cached);
-                counts["output_tokens"] = usage.generated.into();
-                events.push(json!({ "type": "message_delta", "delta": delta, "usage": counts }));
-                events.push(json!({ "type": "message_stop" }));
-            }
+            GenerationEvent::Finished { finish, .. } => self.finish(&finish, &mut events),
         }
         events
+    }
+
+    fn finish(&mut self, finish: &Finish, events: &mut Vec<Value>) {
+        self.close(events);
+        let delta = json!({
+            "stop_reason": stop_reason(&finish.reason, finish.called_tools),
+            "stop_sequence": stop_sequence(&finish.reason),
+        });
+        let mut counts = input_usage(finish.usage.prompt, finish.usage.cached);
+        counts["output_tokens"] = finish.usage.generated.into();
+        events.push(json!({ "type": "message_delta", "delta": delta, "usage": counts }));
+        events.push(json!({ "type": "message_stop" }));
     }
 
     fn delta(&mut self, delta: Delta, events: &mut Vec<Value>) {

@@ -6,27 +6,28 @@
 //! assistant: tool_use blocks     -> tool_calls; thinking -> reasoning_content
 //! ```
 
+use ropeway_generation::{RequestError, ToolChoice};
 use ropeway_text::without_billing_line;
 use serde_json::{Map, Value, json};
 
-use crate::error::ApiError;
-use crate::generation::chat::ToolChoice;
+use crate::field::take;
 
 /// The conversation: system text first, then the messages.
-pub fn messages(system: Option<&Value>, given: &[Value]) -> Result<Vec<Value>, ApiError> {
+pub fn messages(system: Option<Value>, given: Vec<Value>) -> Result<Vec<Value>, RequestError> {
     let mut system = system.map(system_text).transpose()?.unwrap_or_default();
     let mut out: Vec<Value> = Vec::new();
-    for (index, message) in given.iter().enumerate() {
-        let about = |error: ApiError| error.about(format!("messages.{index}"));
+    for (index, mut message) in given.into_iter().enumerate() {
+        let about = |error: RequestError| error.at(format!("messages.{index}"));
+        let content = take(&mut message, "content");
         match message["role"].as_str() {
             // Claude Code puts reminders of this kind between messages; templates know one system message only.
             Some("system") => {
-                let text = system_text(&message["content"]).map_err(about)?;
+                let text = system_text(content).map_err(about)?;
                 system = if system.is_empty() { text } else { format!("{system}\n\n{text}") };
             }
-            Some("user") => user(&message["content"], &mut out).map_err(about)?,
-            Some("assistant") => out.push(assistant(&message["content"]).map_err(about)?),
-            _ => return Err(about(ApiError::invalid("role is user or assistant"))),
+            Some("user") => user(content, &mut out).map_err(about)?,
+            Some("assistant") => out.push(assistant(content).map_err(about)?),
+            _ => return Err(about(RequestError::invalid("role is user or assistant"))),
         }
     }
     if !system.is_empty() {
@@ -35,36 +36,36 @@ pub fn messages(system: Option<&Value>, given: &[Value]) -> Result<Vec<Value>, A
     Ok(out)
 }
 
-fn system_text(system: &Value) -> Result<String, ApiError> {
+fn system_text(system: Value) -> Result<String, RequestError> {
     let blocks = match system {
-        Value::String(text) => return Ok(text.clone()),
+        Value::String(text) => return Ok(text),
         Value::Array(blocks) => blocks,
-        _ => return Err(ApiError::invalid("system is text or a list of text blocks").about("system")),
+        _ => return Err(RequestError::invalid("system is text or a list of text blocks").at("system")),
     };
     let texts: Vec<_> =
         blocks.iter().map(|block| without_billing_line(block["text"].as_str().unwrap_or_default())).collect();
     Ok(texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n"))
 }
 
-fn blocks(content: &Value) -> Result<Vec<Value>, ApiError> {
+fn blocks(content: Value) -> Result<Vec<Value>, RequestError> {
     match content {
         Value::String(text) => Ok(vec![json!({ "type": "text", "text": text })]),
-        Value::Array(blocks) => Ok(blocks.clone()),
-        _ => Err(ApiError::invalid("content is text or a list of blocks")),
+        Value::Array(blocks) => Ok(blocks),
+        _ => Err(RequestError::invalid("content is text or a list of blocks")),
     }
 }
 
 /// Tool results become messages of their own; consecutive user texts become one message.
-fn user(content: &Value, out: &mut Vec<Value>) -> Result<(), ApiError> {
+fn user(content: Value, out: &mut Vec<Value>) -> Result<(), RequestError> {
     let mut text = String::new();
     for block in blocks(content)? {
         match block["type"].as_str() {
             Some("text") => join(&mut text, block["text"].as_str().unwrap_or_default()),
-            Some("tool_result") => out.push(tool_result(&block)?),
+            Some("tool_result") => out.push(tool_result(block)?),
             Some(kind @ ("image" | "document")) => {
-                return Err(ApiError::invalid(format!("this model reads text only, not {kind:?}")));
+                return Err(RequestError::invalid(format!("this model reads text only, not {kind:?}")));
             }
-            _ => return Err(ApiError::invalid(format!("a user's message can't hold {}", block["type"]))),
+            _ => return Err(RequestError::invalid(format!("a user's message can't hold {}", block["type"]))),
         }
     }
     match out.last_mut() {
@@ -78,10 +79,11 @@ fn user(content: &Value, out: &mut Vec<Value>) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn tool_result(block: &Value) -> Result<Value, ApiError> {
+fn tool_result(mut block: Value) -> Result<Value, RequestError> {
     let mut text = String::new();
-    if !block["content"].is_null() {
-        for part in blocks(&block["content"])? {
+    let content = take(&mut block, "content");
+    if !content.is_null() {
+        for part in blocks(content)? {
             join(&mut text, part["text"].as_str().unwrap_or_default());
         }
     }
@@ -91,20 +93,20 @@ fn tool_result(block: &Value) -> Result<Value, ApiError> {
     Ok(json!({ "role": "tool", "tool_call_id": block["tool_use_id"], "content": text }))
 }
 
-fn assistant(content: &Value) -> Result<Value, ApiError> {
+fn assistant(content: Value) -> Result<Value, RequestError> {
     let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
-    for block in blocks(content)? {
+    for mut block in blocks(content)? {
         match block["type"].as_str() {
             Some("text") => join(&mut text, block["text"].as_str().unwrap_or_default()),
             Some("thinking") => join(&mut reasoning, block["thinking"].as_str().unwrap_or_default()),
             Some("tool_use") => calls.push(json!({
                 "id": block["id"],
                 "type": "function",
-                "function": { "name": block["name"], "arguments": block["input"] },
+                "function": { "name": block["name"], "arguments": take(&mut block, "input") },
             })),
             Some("redacted_thinking" | "server_tool_use" | "web_search_tool_result") => {}
             _ => {
-                return Err(ApiError::invalid(format!(
+                return Err(RequestError::invalid(format!(
                     "an assistant's message can't hold {}",
                     block["type"]
                 )));
@@ -129,20 +131,21 @@ fn join(text: &mut String, more: &str) {
 }
 
 /// Tools as templates know them. Tools that Anthropic's servers would run have no schema and are left out.
-pub fn tools(given: &[Value]) -> Vec<Value> {
-    let tool = |tool: &Value| {
-        let schema = tool.get("input_schema")?;
+pub fn tools(given: Vec<Value>) -> Vec<Value> {
+    let tool = |mut tool: Value| {
+        let schema = tool.get_mut("input_schema")?.take();
         let mut function = Map::new();
-        function.insert("name".into(), tool["name"].clone());
-        function.insert("description".into(), tool.get("description").cloned().unwrap_or(json!("")));
-        function.insert("parameters".into(), schema.clone());
+        function.insert("name".into(), take(&mut tool, "name"));
+        let description = tool.get_mut("description").map_or(json!(""), Value::take);
+        function.insert("description".into(), description);
+        function.insert("parameters".into(), schema);
         Some(json!({ "type": "function", "function": function }))
     };
-    given.iter().filter_map(tool).collect()
+    given.into_iter().filter_map(tool).collect()
 }
 
 /// Which tools may be called.
-pub fn tool_choice(choice: Option<&Value>) -> Result<ToolChoice, ApiError> {
+pub fn tool_choice(choice: Option<&Value>) -> Result<ToolChoice, RequestError> {
     let Some(choice) = choice else { return Ok(ToolChoice::Auto) };
     match (choice["type"].as_str(), choice["name"].as_str()) {
         (Some("auto"), _) => Ok(ToolChoice::Auto),
@@ -150,8 +153,8 @@ pub fn tool_choice(choice: Option<&Value>) -> Result<ToolChoice, ApiError> {
         (Some("any"), _) => Ok(ToolChoice::Required),
         (Some("tool"), Some(name)) => Ok(ToolChoice::Named(name.into())),
         _ => {
-            Err(ApiError::invalid("tool_choice is auto, any, none or a tool with a name")
-                .about("tool_choice"))
+            Err(RequestError::invalid("tool_choice is auto, any, none or a tool with a name")
+                .at("tool_choice"))
         }
     }
 }
@@ -164,7 +167,7 @@ mod tests {
     fn a_turn_of_claude_code_becomes_a_plain_conversation() {
         let system =
             json!([{"type": "text", "text": "You are helpful."}, {"type": "text", "text": "Be brief."}]);
-        let given = [
+        let given = vec![
             json!({"role": "user", "content": "What is in a.txt?"}),
             json!({"role": "user", "content": [{"type": "text", "text": "Quick."}]}),
             json!({"role": "assistant", "content": [
@@ -174,7 +177,7 @@ mod tests {
                 {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "hello"}]},
                 {"type": "text", "text": "And?"}]}),
         ];
-        let got = messages(Some(&system), &given).unwrap();
+        let got = messages(Some(system), given).unwrap();
         let roles: Vec<_> = got.iter().map(|m| m["role"].as_str().unwrap()).collect();
         assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);
         assert_eq!(got[0]["content"], "You are helpful.\n\nBe brief.");
@@ -185,17 +188,17 @@ mod tests {
 
     #[test]
     fn an_image_is_a_clear_error() {
-        let given = [json!({"role": "user", "content": [{"type": "image", "source": {}}]})];
-        let error = messages(None, &given).unwrap_err();
-        assert!(error.message.contains("text only") && error.param.as_deref() == Some("messages.0"));
+        let given = vec![json!({"role": "user", "content": [{"type": "image", "source": {}}]})];
+        let error = messages(None, given).unwrap_err();
+        assert!(error.message.contains("text only") && error.field.as_deref() == Some("messages.0"));
     }
 
     #[test]
     fn tools_without_a_schema_are_left_out() {
-        let given = [
+        let given = vec![
             json!({"name": "f", "input_schema": {"type": "object"}}),
             json!({"type": "web_search_20250305", "name": "web_search"}),
         ];
-        assert_eq!(tools(&given).len(), 1);
+        assert_eq!(tools(given).len(), 1);
     }
 }

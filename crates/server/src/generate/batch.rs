@@ -5,6 +5,7 @@ use std::time::Instant;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, future, stream};
+use ropeway_generation::{Choice, Collector, GenerationEvent, collect, text_of};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -12,7 +13,7 @@ use utoipa::ToSchema;
 use super::request::{Parameters, result};
 use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
-use crate::generation::{Answer, Piece, Stopped, TokenReport, Whole, text_prompts};
+use crate::generation::{ObservedStream, prepare_all, submit};
 use crate::ndjson;
 use crate::openai::OpenAiError;
 
@@ -39,25 +40,25 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
         return Err(ApiError::invalid(message).about("prompts").into());
     }
     let began = Instant::now();
-    let prompts = text_prompts(&model, &request.prompts).await?;
-    let begin = |prompt: Result<_, _>| request.parameters.answer(&model, prompt?, caller.clone());
-    let answers: Vec<_> = prompts.into_iter().map(begin).collect();
+    let jobs = request.prompts.iter().map(|prompt| request.parameters.job(prompt.clone()));
+    let prepared = prepare_all(&model, jobs.collect::<Result<_, _>>()?, &caller).await?;
+    let submitted = |prepared: Result<_, _>| submit(&model, prepared?, caller.clone());
+    let streams: Vec<_> = prepared.into_iter().map(submitted).collect();
     if request.parameters.stream {
-        return Ok(ndjson::respond(lines(request.prompts, answers, began)));
+        return Ok(ndjson::respond(lines(request.prompts, streams, began)));
     }
-    let results = future::join_all(answers.into_iter().map(finish)).await;
+    let results = future::join_all(streams.into_iter().map(finish)).await;
     Ok(Json(summary(&request.prompts, &results, began)).into_response())
 }
 
-async fn finish(answer: Result<Answer, ApiError>) -> Result<Whole, ApiError> {
-    let whole = answer?.whole().await?.0.pop();
-    whole.ok_or_else(|| ApiError::invalid("the engine gave no answer"))
+async fn finish(events: Result<ObservedStream, ApiError>) -> Result<Choice, ApiError> {
+    Ok(collect(events?).await?.only()?)
 }
 
-fn summary(prompts: &[String], results: &[Result<Whole, ApiError>], began: Instant) -> Value {
-    let one = |(prompt, whole): (&String, &Result<Whole, ApiError>)| match whole {
-        Ok(whole) => result(prompt, whole, began),
-        Err(error) => failed(prompt, error),
+fn summary(prompts: &[String], results: &[Result<Choice, ApiError>], began: Instant) -> Value {
+    let one = |(prompt, choice): (&String, &Result<Choice, ApiError>)| match choice {
+        Ok(choice) => result(prompt, choice, began),
+        Err(error) => failed(prompt, &error.message),
     };
     let seconds = began.elapsed().as_secs_f64();
     json!({
@@ -68,20 +69,22 @@ fn summary(prompts: &[String], results: &[Result<Whole, ApiError>], began: Insta
     })
 }
 
-fn failed(prompt: &str, error: &ApiError) -> Value {
-    json!({ "prompt": prompt, "error": error.message })
+fn failed(prompt: &str, message: &str) -> Value {
+    json!({ "prompt": prompt, "error": message })
 }
 
 /// Tokens as they come, and each result when it is complete, all with their prompt's index.
 fn lines(
     prompts: Vec<String>,
-    answers: Vec<Result<Answer, ApiError>>,
+    streams: Vec<Result<ObservedStream, ApiError>>,
     began: Instant,
 ) -> impl futures_util::Stream<Item = Value> + Send + 'static {
     let each =
-        prompts.into_iter().zip(answers).enumerate().map(move |(index, (prompt, answer))| match answer {
-            Ok(answer) => one(index, prompt, answer, began).boxed(),
-            Err(error) => stream::once(future::ready(numbered(index, failed(&prompt, &error)))).boxed(),
+        prompts.into_iter().zip(streams).enumerate().map(move |(index, (prompt, events))| match events {
+            Ok(events) => one(index, prompt, events, began).boxed(),
+            Err(error) => {
+                stream::once(future::ready(numbered(index, failed(&prompt, &error.message)))).boxed()
+            }
         });
     stream::select_all(each)
 }
@@ -89,27 +92,26 @@ fn lines(
 fn one(
     index: usize,
     prompt: String,
-    answer: Answer,
+    events: ObservedStream,
     began: Instant,
 ) -> impl futures_util::Stream<Item = Value> + Send + 'static {
-    let (mut text, mut reports): (String, Vec<TokenReport>) = (String::new(), Vec::new());
-    answer.filter_map(move |piece| {
-        future::ready(match piece {
-            Piece::Reading | Piece::Scored(_) => None,
-            Piece::Text { text: more, tokens, .. } => {
-                text.push_str(&more);
-                reports.extend(tokens);
-                Some(numbered(index, json!({ "token": more })))
+    let mut collector = Collector::default();
+    events.filter_map(move |event| {
+        let text = match &event {
+            GenerationEvent::Output { deltas, .. } => Some(text_of(deltas.clone())),
+            _ => None,
+        };
+        let is_over = matches!(event, GenerationEvent::Finished { .. });
+        let line = match (collector.push(event), text) {
+            (Err(error), _) => Some(failed(&prompt, &error.message)),
+            (Ok(()), Some(text)) => Some(json!({ "token": text })),
+            (Ok(()), None) if is_over => {
+                let choice = std::mem::take(&mut collector).finish().only();
+                choice.ok().map(|choice| json!({ "result": result(&prompt, &choice, began) }))
             }
-            Piece::Done { stopped: Stopped::Failed(error), .. } => {
-                Some(numbered(index, failed(&prompt, &error)))
-            }
-            Piece::Done { stopped, usage, .. } => {
-                let (text, tokens) = (std::mem::take(&mut text), std::mem::take(&mut reports));
-                let whole = Whole { text, tokens, stopped, usage };
-                Some(numbered(index, json!({ "result": result(&prompt, &whole, began) })))
-            }
-        })
+            (Ok(()), None) => None,
+        };
+        future::ready(line.map(|line| numbered(index, line)))
     })
 }
 

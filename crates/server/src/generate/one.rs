@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use ropeway_generation::collect;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::request::{Parameters, result};
 use super::stream;
 use crate::ask::{Ask, Opened, Wire};
-use crate::error::{ApiError, Kind};
-use crate::generation::text_prompt;
+use crate::generation::generate;
 use crate::openai::OpenAiError;
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -30,12 +30,11 @@ impl Wire for GenerateRequest {
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<GenerateRequest> { request, model, caller } = ask.open().await?;
     let began = Instant::now();
-    let prompt = text_prompt(&model, &request.prompt).await?;
-    let answer = request.parameters.answer(&model, prompt, caller)?;
+    let job = request.parameters.job(request.prompt.clone())?;
+    let events = generate(&model, job, caller).await?;
     if request.parameters.stream {
-        return Ok(stream::respond(answer));
+        return Ok(stream::respond(events));
     }
-    let whole = answer.whole().await?.0.pop();
-    let whole = whole.ok_or_else(|| ApiError::new(Kind::Internal, "the engine gave no answer"))?;
-    Ok(Json(result(&request.prompt, &whole, began)).into_response())
+    let choice = collect(events).await?.only()?;
+    Ok(Json(result(&request.prompt, &choice, began)).into_response())
 }

@@ -1,17 +1,13 @@
 //! What clients send, and what they get back.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropeway_executor::Seed;
+use ropeway_executor::{SamplingParams, Seed};
+use ropeway_generation::sampling::random_seed;
+use ropeway_generation::{Choice, Job, Prompt, RequestError, Sampling};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-
-use crate::error::ApiError;
-use crate::generation::sampling::any_seed;
-use crate::generation::{Answer, Caller, Job, Whole};
-use crate::model::Model;
 
 /// Default answer length.
 const MAX_TOKENS: usize = 50;
@@ -40,27 +36,29 @@ impl Parameters {
         self.model.as_deref()
     }
 
-    /// Begins to continue a text.
-    pub fn answer(&self, model: &Arc<Model>, prompt: Vec<u32>, caller: Caller) -> Result<Answer, ApiError> {
-        let mut job = Job { continues: true, ..Job::new(prompt, caller) };
-        job.max_tokens = Some(self.max_tokens.unwrap_or(MAX_TOKENS));
-        job.params.temperature = self.temperature.unwrap_or(TEMPERATURE);
-        job.params.top_p = self.top_p.unwrap_or(1.0);
-        job.params.top_k = self.top_k.unwrap_or(0);
-        job.params.seed = self.seed.map_or_else(any_seed, Seed);
-        job.stops = self.stop.clone().unwrap_or_default();
-        job.submit(model)
+    /// The job that continues a text.
+    pub fn job(&self, text: String) -> Result<Job, RequestError> {
+        let sampling = Sampling::new(SamplingParams {
+            temperature: self.temperature.unwrap_or(TEMPERATURE),
+            top_p: self.top_p.unwrap_or(1.0),
+            top_k: self.top_k.unwrap_or(0),
+            seed: self.seed.map_or_else(random_seed, Seed),
+            ..SamplingParams::default()
+        })?;
+        let max_tokens = Some(self.max_tokens.unwrap_or(MAX_TOKENS));
+        let stop = self.stop.clone().unwrap_or_default();
+        Ok(Job { max_tokens, stop, ..Job::with_sampling(Prompt::Text(text), sampling) })
     }
 }
 
 /// A finished text.
-pub fn result(prompt: &str, whole: &Whole, began: Instant) -> Value {
+pub fn result(prompt: &str, choice: &Choice, began: Instant) -> Value {
     let seconds = began.elapsed().as_secs_f64();
-    let usage = &whole.usage;
+    let usage = &choice.finish.usage;
     json!({
-        "generated_text": whole.text,
+        "generated_text": choice.text,
         "prompt": prompt,
-        "full_text": format!("{prompt}{}", whole.text),
+        "full_text": format!("{prompt}{}", choice.text),
         "tokens_generated": usage.generated,
         "time_seconds": seconds,
         "tokens_per_second": usage.generated as f64 / seconds.max(1e-9),

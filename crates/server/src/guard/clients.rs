@@ -46,13 +46,15 @@ impl Allowance {
     }
 }
 
-/// Whose account it is.
+/// Who an account belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Whose {
-    /// That of the key of this number.
+pub enum Owner {
+    /// The holder of the API key of this number.
     Key(usize),
-    /// That of everyone at this address.
+    /// Everyone at this address.
     Address(IpAddr),
+    /// Everyone without a key whose address is not known.
+    Anonymous,
 }
 
 #[derive(Debug)]
@@ -76,17 +78,17 @@ impl Account {
 
 /// Everybody's accounts.
 #[derive(Debug, Default)]
-pub struct Accounts(Mutex<HashMap<Whose, Account>>);
+pub struct Accounts(Mutex<HashMap<Owner, Account>>);
 
 impl Accounts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Whose, Account>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Account>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets a request in, or says when to come again.
     pub fn admit(
         self: &Arc<Self>,
-        whose: Whose,
+        owner: Owner,
         allowance: Allowance,
         now: Instant,
     ) -> Result<Permit, ApiError> {
@@ -98,7 +100,7 @@ impl Accounts {
         }
         let per_minute = allowance.tokens_per_minute.map_or(f64::INFINITY, |tokens| f64::from(tokens.get()));
         let account =
-            accounts.entry(whose).or_insert_with(|| Account { running: 0, balance: per_minute, at: now });
+            accounts.entry(owner).or_insert_with(|| Account { running: 0, balance: per_minute, at: now });
         account.refill(per_minute, now);
         if let Some(most) = allowance.concurrency.filter(|most| account.running >= most.get()) {
             let what = format!("{most} of your requests run already, as many as may; wait for one to end");
@@ -118,12 +120,12 @@ impl Accounts {
         }
         account.running += 1;
         drop(accounts);
-        Ok(Permit { accounts: Arc::clone(self), whose })
+        Ok(Permit { accounts: Arc::clone(self), owner })
     }
 
     /// Requests of a client that run.
-    pub fn running(&self, whose: Whose) -> u32 {
-        self.lock().get(&whose).map_or(0, |account| account.running)
+    pub fn running(&self, owner: Owner) -> u32 {
+        self.lock().get(&owner).map_or(0, |account| account.running)
     }
 }
 
@@ -131,13 +133,13 @@ impl Accounts {
 #[derive(Debug)]
 pub struct Permit {
     accounts: Arc<Accounts>,
-    whose: Whose,
+    owner: Owner,
 }
 
 impl Permit {
     /// Books what was computed.
     pub fn spend(&self, tokens: usize) {
-        if let Some(account) = self.accounts.lock().get_mut(&self.whose) {
+        if let Some(account) = self.accounts.lock().get_mut(&self.owner) {
             account.balance -= tokens as f64;
         }
     }
@@ -145,7 +147,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(account) = self.accounts.lock().get_mut(&self.whose) {
+        if let Some(account) = self.accounts.lock().get_mut(&self.owner) {
             account.running -= 1;
         }
     }
@@ -155,7 +157,7 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    const WHO: Whose = Whose::Key(0);
+    const WHO: Owner = Owner::Key(0);
 
     #[test]
     fn a_client_runs_as_many_requests_as_it_may_and_others_are_not_affected() {
@@ -166,7 +168,7 @@ mod tests {
         let _second = accounts.admit(WHO, two, now).unwrap();
         let error = accounts.admit(WHO, two, now).unwrap_err();
         assert_eq!((error.kind, error.retry_after), (Kind::RateLimited, Some(A_MOMENT)));
-        assert!(accounts.admit(Whose::Key(1), two, now).is_ok());
+        assert!(accounts.admit(Owner::Key(1), two, now).is_ok());
         drop(first);
         assert!(accounts.admit(WHO, two, now).is_ok());
     }
@@ -188,11 +190,11 @@ mod tests {
         let accounts = Arc::new(Accounts::default());
         let now = Instant::now();
         for client in 0..ROOM {
-            accounts.admit(Whose::Key(client), Allowance::default(), now).unwrap();
+            accounts.admit(Owner::Key(client), Allowance::default(), now).unwrap();
         }
         let _held =
-            accounts.admit(Whose::Key(0), Allowance::default(), now + Duration::from_secs(61)).unwrap();
+            accounts.admit(Owner::Key(0), Allowance::default(), now + Duration::from_secs(61)).unwrap();
         assert_eq!(accounts.lock().len(), 1);
-        assert_eq!(accounts.running(Whose::Key(0)), 1);
+        assert_eq!(accounts.running(Owner::Key(0)), 1);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ropeway_generation::Job;
+
 use crate::error::ApiError;
-use crate::generation::Job;
 
 /// Largest body read: a prompt of some million tokens, or a conversation with a few files in it.
 pub const DEFAULT_BODY: usize = 32 << 20;
@@ -59,21 +60,28 @@ impl Sizes {
     /// Turns down a job that asks for more.
     pub fn check(&self, job: &Job) -> Result<(), ApiError> {
         let too_much = |param: &str, what: String| Err(ApiError::invalid(what).about(param));
-        if job.stops.len() > self.stops {
+        if job.stop.len() > self.stops {
             return too_much("stop", format!("at most {} stop strings", self.stops));
         }
-        if job.stops.iter().any(|stop| stop.len() > self.stop_bytes) {
+        if job.stop.iter().any(|stop| stop.len() > self.stop_bytes) {
             return too_much("stop", format!("a stop string has at most {} bytes", self.stop_bytes));
         }
-        if job.n > self.n {
+        if job.n.get() > self.n {
             return too_much("n", format!("n is at most {}", self.n));
         }
-        if let Some(most) = self.prompt_tokens.filter(|most| job.prompt.len() > *most) {
-            let tokens = job.prompt.len();
-            let what =
-                format!("the prompt has {tokens} tokens, but this server reads at most {most}; shorten it");
-            return Err(ApiError::invalid(what).about("messages").coded("context_length_exceeded"));
-        }
         Ok(())
+    }
+
+    /// Turns down a prompt with more tokens.
+    pub fn check_prompt(&self, tokens: usize) -> Result<(), ApiError> {
+        match self.prompt_tokens.filter(|most| tokens > *most) {
+            None => Ok(()),
+            Some(most) => {
+                let what = format!(
+                    "the prompt has {tokens} tokens, but this server reads at most {most}; shorten it"
+                );
+                Err(ApiError::invalid(what).about("messages").coded("context_length_exceeded"))
+            }
+        }
     }
 }

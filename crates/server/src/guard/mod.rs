@@ -11,7 +11,7 @@ pub mod host;
 pub mod keys;
 pub mod limits;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,12 +24,12 @@ use ropeway_engine::Class;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::app::Shared;
+use crate::caller::Caller;
 use crate::error::{ApiError, Kind};
 use crate::family::Family;
-use crate::generation::Caller;
 use crate::observe::Progress;
 use crate::serve::peer;
-use clients::{Accounts, Allowance, Whose};
+use clients::{Accounts, Allowance, Owner};
 use host::Hosts;
 use keys::{Holder, KeyRing};
 
@@ -49,7 +49,7 @@ pub struct Guard {
 /// A client that was let in.
 #[derive(Clone, Debug)]
 pub struct Client {
-    whose: Whose,
+    owner: Owner,
     max_priority: Class,
     allowance: Allowance,
     accounts: Arc<Accounts>,
@@ -57,16 +57,21 @@ pub struct Client {
 
 impl Default for Client {
     fn default() -> Self {
-        Guard::default().client(None, IpAddr::V4(Ipv4Addr::LOCALHOST))
+        Guard::default().client(None, None)
     }
 }
 
 impl Client {
+    /// Whose account its requests are on.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
     /// Counts a request in, or turns it down; caps its class.
     pub fn admit(&self, caller: &mut Caller) -> Result<(), ApiError> {
         caller.class = caller.class.max(self.max_priority);
         if !self.allowance.is_unlimited() {
-            let permit = self.accounts.admit(self.whose, self.allowance, Instant::now())?;
+            let permit = self.accounts.admit(self.owner, self.allowance, Instant::now())?;
             caller.permit = Some(Arc::new(permit));
         }
         Ok(())
@@ -74,19 +79,19 @@ impl Client {
 }
 
 impl Guard {
-    fn client(&self, key: Option<(usize, &Holder)>, address: IpAddr) -> Client {
-        let (whose, max_priority, own) = match key {
-            Some((number, holder)) => (Whose::Key(number), holder.max_priority, holder.allowance),
-            None => (Whose::Address(address), Class::Interactive, Allowance::default()),
+    fn client(&self, key: Option<(usize, &Holder)>, address: Option<IpAddr>) -> Client {
+        let by_address = || address.map_or(Owner::Anonymous, Owner::Address);
+        let (owner, max_priority, own) = match key {
+            Some((number, holder)) => (Owner::Key(number), holder.max_priority, holder.allowance),
+            None => (by_address(), Class::Interactive, Allowance::default()),
         };
         let allowance = own.or(self.allowance);
-        Client { whose, max_priority, allowance, accounts: Arc::clone(&self.accounts) }
+        Client { owner, max_priority, allowance, accounts: Arc::clone(&self.accounts) }
     }
 
     /// Lets a request in, or says why not.
     fn identify(&self, request: &Request) -> Result<Client, ApiError> {
         self.hosts.check(request.uri(), request.headers())?;
-        let address = peer(request).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let key = self.keys.find(request.headers());
         if key.is_none() && !self.keys.is_empty() && !is_open(request.uri().path()) {
             let what =
@@ -96,7 +101,7 @@ impl Guard {
         if let (Some((_, holder)), Some(progress)) = (key, request.extensions().get::<Progress>()) {
             progress.client(&holder.name);
         }
-        Ok(self.client(key, address))
+        Ok(self.client(key, peer(request)))
     }
 
     /// Lets the pages of allowed origins read answers.

@@ -1,12 +1,12 @@
-//! A model that is served: its engine, its words, what is known about it, and how long it stays ([`lease`]).
+//! A model that is served: its generator, what is known about it, and how long it stays ([`lease`]).
 
 pub mod lease;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ropeway_engine::Handle;
-use ropeway_grammar::Compiler;
-use ropeway_text::{ChatTemplate, OutputStyle, Tokenizer};
+use ropeway_engine::Backend;
+use ropeway_generation::Generator;
+use ropeway_text::{ChatTemplate, Tokenizer};
 
 use self::lease::Lease;
 use crate::error::{ApiError, Kind};
@@ -36,67 +36,47 @@ pub struct ModelFacts {
 pub struct Model {
     /// Its full name, such as `smollm2:135m`.
     pub name: String,
-    /// Text to tokens and back.
-    pub tokenizer: Tokenizer,
-    /// Messages to text.
-    pub template: ChatTemplate,
-    /// How it writes tool calls and reasoning.
-    pub style: OutputStyle,
-    /// What its answers may be made to follow.
-    pub grammars: Compiler,
+    /// The model itself: prompts in, text out.
+    pub generator: Generator,
     /// About its files.
     pub facts: ModelFacts,
     /// Since when it is served, in seconds since 1970.
     pub created: u64,
     /// How long it stays.
     pub lease: Arc<Lease>,
-    /// Bytes of its longest token, where that tells how many tokens a text has at least.
-    longest_token: Option<usize>,
-    engine: RwLock<Handle>,
 }
 
 impl Model {
-    /// A model on a running engine.
+    /// A model on a running engine, or on another backend.
     pub fn new(
         name: String,
         tokenizer: Tokenizer,
         template: ChatTemplate,
         facts: ModelFacts,
-        engine: Handle,
+        backend: impl Backend + 'static,
     ) -> Self {
-        let created = unix_seconds();
-        let style = OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some());
-        let longest_token = tokenizer.longest_token();
-        let grammars = Compiler::new(&tokenizer);
-        let (lease, engine) = (Arc::default(), RwLock::new(engine));
-        Self { name, tokenizer, template, style, grammars, facts, created, lease, longest_token, engine }
+        let generator = Generator::new(tokenizer, template, Arc::new(backend));
+        Self { name, generator, facts, created: unix_seconds(), lease: Arc::default() }
     }
 
     /// Whether requests run or wait.
     pub fn is_busy(&self) -> bool {
-        let engine = self.engine();
-        engine.board().queued() > 0 || engine.board().metrics().running > 0
+        !self.engine().load().is_idle()
     }
 
-    /// The way to its engine.
-    pub fn engine(&self) -> Handle {
-        self.engine.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What computes it.
+    pub fn engine(&self) -> Arc<dyn Backend> {
+        self.generator.backend()
     }
 
-    /// A new engine takes over, after the old one fell.
-    pub fn replace_engine(&self, engine: Handle) {
-        *self.engine.write().unwrap_or_else(PoisonError::into_inner) = engine;
-    }
-
-    /// Bytes beyond which no text fits into the context, however it is cut into tokens.
-    pub fn most_bytes(&self) -> usize {
-        self.longest_token.map_or(usize::MAX, |longest| longest.saturating_mul(self.context()))
+    /// A new engine takes over, after the old one crashed.
+    pub fn replace_engine(&self, backend: impl Backend + 'static) {
+        self.generator.replace_backend(Arc::new(backend));
     }
 
     /// Longest prompt and answer together.
     pub fn context(&self) -> usize {
-        let limits = *self.engine().limits();
-        limits.context.min(limits.blocks * limits.block_tokens)
+        self.generator.context()
     }
 }
 

@@ -1,8 +1,7 @@
 //! Names of requests: the client's if it is fit to be written into a log, else one of ours.
 
 use axum::http::HeaderValue;
-
-use crate::identity::unique;
+use ropeway_generation::unique;
 
 /// Longest name taken from a client: a UUID has 36 characters, trace ids of proxies up to about 100.
 const LONGEST: usize = 128;

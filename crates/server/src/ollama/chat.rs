@@ -1,11 +1,13 @@
 //! `POST /api/chat`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use ropeway_generation::{
+    Conversation, Finish, GenerationEvent, Job, Prompt, RequestError, StopReason, ToolCall, collect,
+};
 use ropeway_text::Delta;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -13,12 +15,9 @@ use utoipa::ToSchema;
 
 use super::options::Options;
 use super::stats::Stopwatch;
-use super::{OllamaError, presence};
+use super::{OllamaError, format, presence};
 use crate::ask::{Ask, Opened, Wire};
-use crate::error::ApiError;
-use crate::generation::Stopped;
-use crate::generation::chat::{ChatAnswer, ChatPiece, Conversation, ToolCall};
-use crate::generation::structure::Structure;
+use crate::generation::{ObservedStream, generate};
 use crate::model::Model;
 use crate::model::lease::KeepAlive;
 use crate::ndjson;
@@ -56,26 +55,26 @@ pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     let Opened { request, model, caller } = ask.admit(request)?;
     presence::keep(&model, request.keep_alive);
     let watch = Stopwatch::start();
-    let conversation = request.conversation()?;
-    let mut job = conversation.job(&model, caller).await?;
-    request.options.apply(&mut job, model.context())?;
-    let answer = conversation.answer(&model, job)?;
-    if request.stream == Some(false) {
-        return Ok(Json(whole(&model, answer, watch).await?).into_response());
+    let streams = request.stream != Some(false);
+    let events = generate(&model, request.into_job(model.context())?, caller).await?;
+    if streams {
+        return Ok(ndjson::respond(lines(model, events, watch)));
     }
-    Ok(ndjson::respond(lines(model, answer, watch)))
+    Ok(Json(whole(&model, events, watch).await?).into_response())
 }
 
 impl ChatRequest {
-    fn conversation(&self) -> Result<Conversation, ApiError> {
-        Ok(Conversation {
-            messages: self.messages.iter().map(message).collect::<Result<_, _>>()?,
-            tools: self.tools.clone().unwrap_or_default(),
+    /// The job that answers it. `context` is the model's.
+    fn into_job(self, context: usize) -> Result<Job, RequestError> {
+        let conversation = Conversation {
+            messages: self.messages.into_iter().map(message).collect::<Result<_, _>>()?,
+            tools: self.tools.unwrap_or_default(),
             variables: thinking(self.think.as_ref()),
             reasoning: self.think != Some(Value::Bool(false)),
-            structure: Structure::ollama(self.format.as_ref())?,
             ..Conversation::default()
-        })
+        };
+        let structured = format::read(self.format)?;
+        Ok(Job { structured, ..self.options.job(Prompt::Conversation(conversation), context)? })
     }
 }
 
@@ -86,57 +85,63 @@ pub fn thinking(think: Option<&Value>) -> Map<String, Value> {
 }
 
 /// A message as templates know it.
-fn message(given: &Value) -> Result<Value, ApiError> {
+fn message(mut given: Value) -> Result<Value, RequestError> {
     if given["images"].as_array().is_some_and(|images| !images.is_empty()) {
-        return Err(ApiError::invalid("this model reads text only, not images"));
+        return Err(RequestError::invalid("this model reads text only, not images"));
     }
     let Some(role @ ("system" | "user" | "assistant" | "tool")) = given["role"].as_str() else {
-        return Err(ApiError::invalid("a message's role is system, user, assistant or tool"));
+        return Err(RequestError::invalid("a message's role is system, user, assistant or tool"));
     };
     let mut message = json!({ "role": role, "content": given["content"].as_str().unwrap_or_default() });
-    for (theirs, ours) in BTreeMap::from([
-        ("tool_calls", "tool_calls"),
-        ("thinking", "reasoning_content"),
-        ("tool_name", "name"),
-    ]) {
-        if let Some(value) = given.get(theirs) {
-            message[ours] = value.clone();
+    for (theirs, ours) in
+        [("thinking", "reasoning_content"), ("tool_calls", "tool_calls"), ("tool_name", "name")]
+    {
+        if let Some(value) = given.get_mut(theirs) {
+            message[ours] = value.take();
         }
     }
     Ok(message)
 }
 
-async fn whole(model: &Model, answer: ChatAnswer, watch: Stopwatch) -> Result<Value, OllamaError> {
-    let whole = answer.whole().await?.pop().ok_or_else(|| ApiError::invalid("no answer"))?;
-    let mut message = json!({ "role": "assistant", "content": whole.text });
-    if !whole.reasoning.is_empty() {
-        message["thinking"] = whole.reasoning.into();
+async fn whole(model: &Model, events: ObservedStream, watch: Stopwatch) -> Result<Value, OllamaError> {
+    let choice = collect(events).await?.only()?;
+    let mut message = json!({ "role": "assistant", "content": choice.text });
+    if !choice.reasoning.is_empty() {
+        message["thinking"] = choice.reasoning.into();
     }
-    if !whole.calls.is_empty() {
-        message["tool_calls"] = whole.calls.iter().map(tool_call).collect();
+    if !choice.tool_calls.is_empty() {
+        message["tool_calls"] = choice.tool_calls.iter().map(tool_call).collect();
     }
     let mut response = line(model, &message);
-    watch.finish(&mut response, &whole.stopped, &whole.usage);
+    watch.finish(&mut response, &choice.finish);
     Ok(response)
 }
 
 /// Ollama's clients want the arguments as an object, so a call goes out when it is complete.
-fn lines(model: Arc<Model>, answer: ChatAnswer, watch: Stopwatch) -> impl futures_util::Stream<Item = Value> {
+fn lines(
+    model: Arc<Model>,
+    events: ObservedStream,
+    watch: Stopwatch,
+) -> impl futures_util::Stream<Item = Value> {
     let mut calls: Vec<ToolCall> = Vec::new();
-    answer.flat_map(move |piece| {
+    events.flat_map(move |event| {
         let mut out = Vec::new();
-        match piece {
-            ChatPiece::Reading => {}
-            ChatPiece::Deltas { deltas, .. } => {
+        match event {
+            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => {}
+            GenerationEvent::Output { deltas, .. } => {
                 for delta in deltas {
                     out.extend(delta_line(&model, delta, &mut calls));
                 }
             }
-            ChatPiece::Done { stopped: Stopped::Failed(error), .. } => out.push(OllamaError(error).body()),
-            ChatPiece::Done { stopped, usage, .. } => {
+            GenerationEvent::Finished {
+                finish: Finish { reason: StopReason::Failed(error), .. }, ..
+            } => {
+                out.push(OllamaError::from(error).body());
+            }
+            GenerationEvent::Finished { finish, .. } => {
                 out.extend(calls.drain(..).map(|call| call_line(&model, &call)));
                 let mut last = line(&model, &json!({ "role": "assistant", "content": "" }));
-                watch.finish(&mut last, &stopped, &usage);
+                watch.finish(&mut last, &finish);
                 out.push(last);
             }
         }

@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use axum::Json;
 use ropeway_embed::{EmbedOptions, TooLong};
+use ropeway_openai::embeddings::{EmbeddingText, texts};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::OllamaError;
 use crate::ask::{Ask, Wire};
-use crate::embedding::{Text, embed, texts};
+use crate::embedding::embed;
 
 /// What clients send today.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -32,8 +33,8 @@ impl Wire for EmbedRequest {
 pub async fn create(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     let request: EmbedRequest = ask.body().await?;
     let start = Instant::now();
-    let texts = if request.input.is_null() { Vec::new() } else { texts(&request.input)? };
     let (model, caller) = ask.embedding_model(&request)?;
+    let texts = if request.input.is_null() { Vec::new() } else { texts(request.input)? };
     let embedder = model.embedder().await?;
     let loaded = start.elapsed();
     let too_long = if request.truncate == Some(false) { TooLong::Refuse } else { TooLong::Truncate };
@@ -76,7 +77,7 @@ pub async fn legacy(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     if request.prompt.is_empty() {
         return Ok(Json(json!({ "embedding": [] })));
     }
-    let texts = vec![Text::Words(request.prompt)];
+    let texts = vec![EmbeddingText::Text(request.prompt)];
     let mut embeddings = embed(&embedder, texts, EmbedOptions::default(), &caller).await?;
     Ok(Json(json!({ "embedding": embeddings.pop().map(|embedding| embedding.vector) })))
 }

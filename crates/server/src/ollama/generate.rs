@@ -5,6 +5,10 @@ use std::sync::Arc;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future};
+use ropeway_executor::Sampled;
+use ropeway_generation::{
+    Conversation, Finish, GenerationEvent, Job, Prompt, RequestError, StopReason, collect, text_of,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -12,12 +16,9 @@ use utoipa::ToSchema;
 use super::chat::thinking;
 use super::options::Options;
 use super::stats::Stopwatch;
-use super::{OllamaError, presence};
+use super::{OllamaError, format, presence};
 use crate::ask::{Ask, Opened, Wire};
-use crate::error::ApiError;
-use crate::generation::chat::Conversation;
-use crate::generation::structure::Structure;
-use crate::generation::{Answer, Caller, Job, Piece, Stopped, text_prompt};
+use crate::generation::{ObservedStream, prepare, submit};
 use crate::model::Model;
 use crate::model::lease::KeepAlive;
 use crate::ndjson;
@@ -60,83 +61,83 @@ pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     }
     let Opened { request, model, caller } = ask.admit(request)?;
     presence::keep(&model, request.keep_alive);
-    request.check()?;
-    let mut job = request.job(&model, caller).await?;
-    request.options.apply(&mut job, model.context())?;
-    let mut known = job.prompt.clone();
-    let answer = job.submit(&model)?;
+    let streams = request.stream != Some(false);
+    let prepared = prepare(&model, request.into_job(model.context())?, &caller).await?;
+    let mut context = prepared.request.prompt.clone();
+    let events = submit(&model, prepared, caller)?;
     let watch = Stopwatch::start();
-    if request.stream == Some(false) {
-        let whole = answer.whole().await?.0.pop().ok_or_else(|| ApiError::invalid("no answer"))?;
-        let mut response = line(&model, &whole.text);
-        known.extend(whole.tokens.iter().map(|report| report.sampled.token));
-        response["context"] = known.into();
-        watch.finish(&mut response, &whole.stopped, &whole.usage);
-        return Ok(Json(response).into_response());
+    if streams {
+        return Ok(ndjson::respond(lines(model, events, context, watch)));
     }
-    Ok(ndjson::respond(lines(model, answer, known, watch)))
+    let choice = collect(events).await?.only()?;
+    let mut response = line(&model, &choice.text);
+    extend(&mut context, &choice.tokens);
+    response["context"] = context.into();
+    watch.finish(&mut response, &choice.finish);
+    Ok(Json(response).into_response())
 }
 
 impl GenerateRequest {
-    fn check(&self) -> Result<(), ApiError> {
+    fn check(&self) -> Result<(), RequestError> {
         if self.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
-            return Err(ApiError::invalid("this model can't fill in before a suffix; leave it out"));
+            return Err(RequestError::invalid("this model can't fill in before a suffix; leave it out"));
         }
         if self.images.as_ref().is_some_and(|images| !images.is_empty()) {
-            return Err(ApiError::invalid("this model reads text only, not images"));
+            return Err(RequestError::invalid("this model reads text only, not images"));
         }
         if self.template.as_ref().is_some_and(|template| !template.is_empty()) {
-            return Err(ApiError::invalid(
+            return Err(RequestError::invalid(
                 "the model's own template is used; send raw: true with a rendered prompt",
             ));
         }
         Ok(())
     }
 
-    async fn job(&self, model: &Arc<Model>, caller: Caller) -> Result<Job, ApiError> {
-        let structure = Structure::ollama(self.format.as_ref())?;
+    /// The job that answers it. `context` is the model's.
+    fn into_job(self, context: usize) -> Result<Job, RequestError> {
+        self.check()?;
+        let structured = format::read(self.format)?;
         if self.raw == Some(true) {
-            let mut job =
-                Job { continues: true, ..Job::new(text_prompt(model, &self.prompt).await?, caller) };
-            if let Some(structure) = structure {
-                job.grammar = Some(structure.compile(model, &self.prompt).await?);
-            }
-            return Ok(job);
+            return Ok(Job { structured, ..self.options.job(Prompt::Text(self.prompt), context)? });
         }
-        let system = self.system.as_ref().map(|system| json!({ "role": "system", "content": system }));
+        let system = self.system.map(|system| json!({ "role": "system", "content": system }));
         let user = json!({ "role": "user", "content": self.prompt });
         let conversation = Conversation {
             messages: system.into_iter().chain([user]).collect(),
             variables: thinking(self.think.as_ref()),
-            structure,
             ..Conversation::default()
         };
-        let mut job = conversation.job(model, caller).await?;
-        if let Some(context) = &self.context {
-            job.prompt = [context.clone(), job.prompt].concat();
-        }
-        Ok(job)
+        let job = self.options.job(Prompt::Conversation(conversation), context)?;
+        Ok(Job { structured, context: self.context.unwrap_or_default(), ..job })
     }
+}
+
+/// Adds an answer's tokens to those before it.
+fn extend(context: &mut Vec<u32>, tokens: &[Sampled]) {
+    context.extend(tokens.iter().map(|sampled| sampled.token));
 }
 
 fn lines(
     model: Arc<Model>,
-    answer: Answer,
-    mut known: Vec<u32>,
+    events: ObservedStream,
+    mut context: Vec<u32>,
     watch: Stopwatch,
 ) -> impl Stream<Item = Value> + Send + 'static {
-    answer.filter_map(move |piece| {
-        future::ready(match piece {
-            Piece::Reading | Piece::Scored(_) => None,
-            Piece::Text { text, tokens, .. } => {
-                known.extend(tokens.iter().map(|report| report.sampled.token));
+    events.filter_map(move |event| {
+        future::ready(match event {
+            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => None,
+            GenerationEvent::Output { deltas, tokens, .. } => {
+                extend(&mut context, &tokens);
+                let text = text_of(deltas);
                 (!text.is_empty()).then(|| line(&model, &text))
             }
-            Piece::Done { stopped: Stopped::Failed(error), .. } => Some(OllamaError(error).body()),
-            Piece::Done { stopped, usage, .. } => {
+            GenerationEvent::Finished {
+                finish: Finish { reason: StopReason::Failed(error), .. }, ..
+            } => Some(OllamaError::from(error).body()),
+            GenerationEvent::Finished { finish, .. } => {
                 let mut last = line(&model, "");
-                last["context"] = std::mem::take(&mut known).into();
-                watch.finish(&mut last, &stopped, &usage);
+                last["context"] = std::mem::take(&mut context).into();
+                watch.finish(&mut last, &finish);
                 Some(last)
             }
         })

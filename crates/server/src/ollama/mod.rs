@@ -5,6 +5,7 @@
 mod chat;
 mod embed;
 mod error;
+mod format;
 mod generate;
 mod manage;
 mod models;

@@ -115,10 +115,10 @@ pub async fn show(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     let model = ask.app().models.find(&request.model)?;
     let architecture = model.facts.family.clone();
     let mut capabilities = vec!["completion"];
-    if model.template.writes_tools() {
+    if model.generator.template.writes_tools() {
         capabilities.push("tools");
     }
-    if model.style.has_reasoning() {
+    if model.generator.style.has_reasoning() {
         capabilities.push("thinking");
     }
     let mut info = json!({
@@ -129,7 +129,7 @@ pub async fn show(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     Ok(Json(json!({
         "modelfile": format!("FROM {}\n", model.name),
         "parameters": "",
-        "template": model.template.source(),
+        "template": model.generator.template.source(),
         "details": details(&model.facts),
         "model_info": info,
         "capabilities": capabilities,

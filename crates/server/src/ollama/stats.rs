@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ropeway_engine::Usage;
+use ropeway_generation::{Finish, StopReason};
 use serde_json::{Value, json};
-
-use crate::generation::Stopped;
 
 /// Measures one answer.
 #[derive(Clone, Copy, Debug)]
@@ -18,12 +16,13 @@ impl Stopwatch {
     }
 
     /// Adds what is known at the end to the last object.
-    pub fn finish(self, last: &mut Value, stopped: &Stopped, usage: &Usage) {
+    pub fn finish(self, last: &mut Value, finish: &Finish) {
+        let Finish { reason, usage, .. } = finish;
         let nanoseconds = |time: Duration| Value::from(time.as_nanos() as u64);
         let total = self.0.elapsed();
         let read = if usage.first_token.is_zero() { total } else { usage.first_token.min(total) };
         last["done"] = true.into();
-        last["done_reason"] = if *stopped == Stopped::Length { "length" } else { "stop" }.into();
+        last["done_reason"] = if *reason == StopReason::Length { "length" } else { "stop" }.into();
         last["total_duration"] = nanoseconds(total);
         last["load_duration"] = json!(0);
         last["prompt_eval_count"] = usage.prompt.into();

@@ -1,22 +1,21 @@
 //! The OpenAI API: chat completions, completions, responses, embeddings, ranking, tokens, models.
 //!
+//! The bodies of chat completions, completions and embeddings are those of the `openai` crate, which batch files share.
 //! Unknown fields are ignored; a known one that can't be honoured is an error, never silence.
 
 mod chat;
 mod completions;
 mod embeddings;
 mod error;
-mod logprobs;
-mod messages;
 mod models;
 mod rerank;
 mod responses;
-mod sampling;
 pub mod sse;
 mod tokenize;
-mod usage;
 
 pub use error::OpenAiError;
+
+use ropeway_openai::{ChatCompletionRequest, CompletionRequest, EmbeddingsRequest};
 
 use crate::routes::Routes;
 
@@ -29,15 +28,15 @@ pub fn routes() -> Routes {
         .says("One of the models.")
         .post("/v1/chat/completions", chat::create)
         .says("Answer a conversation.")
-        .takes::<chat::ChatCompletionRequest>(
+        .takes::<ChatCompletionRequest>(
             r#"{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 32}"#,
         )
         .post("/v1/completions", completions::create)
         .says("Continue a text.")
-        .takes::<completions::CompletionRequest>(r#"{"prompt": "Once upon a time", "max_tokens": 32}"#)
+        .takes::<CompletionRequest>(r#"{"prompt": "Once upon a time", "max_tokens": 32}"#)
         .post("/v1/embeddings", embeddings::create)
         .says("The vectors of texts.")
-        .takes::<embeddings::EmbeddingsRequest>(r#"{"model": "all-minilm", "input": "The sky is blue."}"#)
+        .takes::<EmbeddingsRequest>(r#"{"model": "all-minilm", "input": "The sky is blue."}"#)
         .post("/v1/rerank", rerank::create)
         .says("Documents in the order of their relevance to a query; needs a cross-encoder.")
         .takes::<rerank::RerankRequest>(

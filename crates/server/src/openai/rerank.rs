@@ -1,15 +1,16 @@
 //! `POST /v1/rerank`, as Jina and Cohere have it: documents in the order in which they fit a query.
 
 use axum::Json;
+use ropeway_generation::unique;
+use ropeway_openai::embeddings::at_most;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::OpenAiError;
 use crate::ask::{Ask, Wire};
-use crate::embedding::{at_most, rank};
+use crate::embedding::rank;
 use crate::error::ApiError;
-use crate::identity::unique;
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]

@@ -1,16 +1,17 @@
 //! `POST /tokenize` and `POST /detokenize`, as vLLM has them: a text or a conversation to ids, and back.
 
 use axum::Json;
+use ropeway_generation::{Conversation, Prompt, RequestError};
+use ropeway_openai::{messages, token_ids};
 use ropeway_text::{Around, InText, Special, SpecialTokens};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{OpenAiError, messages};
+use super::OpenAiError;
 use crate::ask::{Ask, Wire};
 use crate::error::ApiError;
-use crate::generation::chat::Conversation;
-use crate::generation::token_prompt;
+use crate::generation::encode;
 use crate::offload::offload;
 
 /// What clients send to have tokens: a prompt or messages.
@@ -38,14 +39,16 @@ pub async fn tokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
     let tokens = match (request.messages, request.prompt.or(request.content)) {
         (Some(given), _) => {
             let (messages, tools) = (messages::messages(given)?, request.tools.unwrap_or_default());
-            Conversation { messages, tools, ..Conversation::default() }.prompt(&model).await?
+            let conversation = Conversation { messages, tools, ..Conversation::default() };
+            encode(&model, Prompt::Conversation(conversation)).await?
         }
         (None, Some(text)) => {
             let around = if request.add_special_tokens.unwrap_or(true) { Around::Add } else { Around::Omit };
             let model = model.clone();
             // However long: whether a text fits is what is being asked.
             offload(text.len(), move || {
-                Ok(model.tokenizer.encode(&text, Special { in_text: InText::Parse, around })?)
+                let special = Special { in_text: InText::Parse, around };
+                Ok::<_, RequestError>(model.generator.tokenizer.encode(&text, special)?)
             })
             .await?
         }
@@ -57,7 +60,7 @@ pub async fn tokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
     };
     let mut answer = json!({ "count": tokens.len(), "max_model_len": model.context(), "tokens": tokens });
     if request.return_token_strs == Some(true) {
-        let text = |id: &u32| model.tokenizer.decode(&[*id], SpecialTokens::Keep);
+        let text = |id: &u32| model.generator.tokenizer.decode(&[*id], SpecialTokens::Keep);
         answer["token_strs"] = tokens.iter().map(text).collect();
     }
     Ok(Json(answer))
@@ -78,13 +81,14 @@ impl Wire for DetokenizeRequest {
 
 pub async fn detokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
     let (request, model): (DetokenizeRequest, _) = ask.read().await?;
-    let tokens = token_prompt(&request.tokens).map_err(|error| error.about("tokens"))?;
-    if let Some(unknown) = tokens.iter().find(|&&id| id as usize >= model.tokenizer.vocab_size()) {
-        let most = model.tokenizer.vocab_size() - 1;
+    let tokens = token_ids::read(&request.tokens, "tokens")?;
+    let vocab = model.generator.tokenizer.vocab_size();
+    if let Some(unknown) = tokens.iter().find(|&&id| id as usize >= vocab) {
+        let most = vocab - 1;
         let error = ApiError::invalid(format!("{unknown} is no token of this model; they go up to {most}"));
         return Err(error.about("tokens").into());
     }
-    let text =
-        offload(tokens.len(), move || Ok(model.tokenizer.decode(&tokens, SpecialTokens::Keep))).await?;
+    let decode = move || Ok::<_, ApiError>(model.generator.tokenizer.decode(&tokens, SpecialTokens::Keep));
+    let text = offload(request.tokens.len(), decode).await?;
     Ok(Json(json!({ "prompt": text })))
 }

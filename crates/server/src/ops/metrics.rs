@@ -18,9 +18,10 @@ pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
         .models
         .all()
         .iter()
-        .map(|model| {
+        .filter_map(|model| {
             let engine = model.engine();
-            (model.name.clone(), engine.board().metrics(), engine.board().queued(), model.grammars.stats())
+            let board = engine.board()?;
+            Some((model.name.clone(), board.metrics(), board.queued(), model.generator.grammars.stats()))
         })
         .collect();
     let embedders: Vec<_> = app

@@ -11,7 +11,7 @@ use ropeway_server::guard::clients::Allowance;
 use ropeway_server::guard::host::Hosts;
 use serde_json::{Value, json};
 
-use crate::support::{app, chat, get, outcome, post, question, send, text};
+use crate::support::{app, chat, get, outcome, post, question, send, text, until};
 
 const ALICE: (&str, &str) = ("authorization", "Bearer sk-alice-1");
 
@@ -49,16 +49,20 @@ async fn a_server_with_keys_asks_for_one_in_each_familys_shape() {
 #[tokio::test]
 async fn a_key_caps_the_priority_that_may_be_asked_for() {
     let Some(app) = with_keys("sk-alice-1 max-priority=bulk\nsk-bob-123") else { return };
-    let bulk = |app: &App| {
-        let mut metrics = app.models.first().expect("a model").engine().board().metrics();
-        metrics.class(Class::Bulk).finished.iter().sum::<u64>()
+    let finished = |class: Class| {
+        let metrics = app.models.first().expect("a model").engine().board().expect("an engine").metrics();
+        metrics.classes[class as usize].finished.iter().sum::<u64>()
     };
+    let answered = || Class::ALL.into_iter().map(finished).sum::<u64>();
     let urgent = ("x-priority", "interactive");
     let whole = |key| send(&app, chat(&[key, urgent], &question(json!({}))));
     text(whole(ALICE).await).await;
-    let by_alice = bulk(&app);
+    // Figures are published after the step whose tokens were sent.
+    until(|| answered() == 1).await;
+    let by_alice = finished(Class::Bulk);
     text(whole(("x-api-key", "sk-bob-123")).await).await;
-    assert_eq!((by_alice, bulk(&app)), (1, 1));
+    until(|| answered() == 2).await;
+    assert_eq!((by_alice, finished(Class::Bulk)), (1, 1));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ropeway_server::App;
 use serde_json::json;
 
-use crate::support::{app, chat, models, outcome, post, question};
+use crate::support::{app, chat, models, outcome, post, question, until};
 
 #[tokio::test]
 async fn what_is_too_much_is_named() {
@@ -62,7 +62,7 @@ async fn a_full_queue_turns_requests_away_with_a_time_to_come_again() {
     let engine = app.models.first().expect("a model").engine();
     until(|| gate.is_held_up()).await;
     let waiting = [ask("/v1/chat/completions"), ask("/v1/messages")];
-    until(|| engine.board().queued() == 2).await;
+    until(|| engine.load().queued == 2).await;
     for (path, status, kind) in [
         ("/v1/chat/completions", 503, "service_unavailable_error"),
         ("/v1/messages", 529, "overloaded_error"),
@@ -94,7 +94,7 @@ async fn a_request_that_waits_too_long_is_told_to_come_again_and_one_that_takes_
     until(|| gate.is_held_up()).await;
     let second = ask();
     let engine = app.models.first().expect("a model").engine();
-    until(|| engine.board().queued() == 1).await;
+    until(|| engine.load().queued == 1).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(held);
     let (status, retry, body) = second.await.expect("an answer");
@@ -102,15 +102,4 @@ async fn a_request_that_waits_too_long_is_told_to_come_again_and_one_that_takes_
     assert!(body.contains("queue_timeout"), "{body}");
     let (status, _, body) = first.await.expect("an answer");
     assert!(status == 504 && body.contains("took longer than it may"), "{status}: {body}");
-}
-
-/// Waits for something that will happen soon.
-async fn until(happened: impl Fn() -> bool) {
-    for _ in 0..1000 {
-        if happened() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("it did not happen");
 }

@@ -151,3 +151,14 @@ pub async fn outcome(app: &Arc<App>, request: Request<Body>) -> (u16, Option<Str
     let retry = response.headers().get("retry-after").map(|value| value.to_str().expect("text").to_owned());
     (response.status().as_u16(), retry, text(response).await)
 }
+
+/// Waits for something that will happen soon.
+pub async fn until(happened: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if happened() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("it did not happen");
+}

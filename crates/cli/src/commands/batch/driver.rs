@@ -1,4 +1,4 @@
-//! Keeps a bounded number of requests in the engine until the input is used up.
+//! Keeps a bounded number of prompts and texts in the models until the input is used up.
 //!
 //! One thread does it all: every request has a bell ([`Wake`]) that puts its place into one channel when events are
 //! there for it. What is in flight, and what waits for its turn to be written, is bounded together.
@@ -8,26 +8,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ropeway_engine::Handle;
-use ropeway_text::Tokenizer;
 
-use super::body::Defaults;
 use super::error::LineError;
-use super::flight::{Flight, Texts};
+use super::flight::{Flight, Landed};
 use super::input::{Input, Numbered};
 use super::line::Line;
+use super::models::Models;
 use super::result;
 use super::results::Results;
-use crate::engine_args::Started;
 use crate::failure::Failure;
 use crate::interrupt;
 
-/// Requests in the engine: as many as a step has tokens, for no more can run together.
-const IN_FLIGHT: usize = 512;
+/// Prompts and texts in the models: as many as a step has tokens, for no more can run together.
+pub const IN_FLIGHT: usize = 512;
 
 /// How often Ctrl-C and the progress are looked at while nothing arrives.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -37,19 +34,27 @@ type Place = u64;
 
 /// Everything about a run.
 pub struct Driver {
-    handle: Handle,
-    model: String,
-    texts: Texts,
-    defaults: Defaults,
+    models: Models,
     results: Results,
     /// Ids of this run, to tell repeated ones.
     seen: HashSet<String>,
-    flights: HashMap<Place, Flight>,
+    flights: HashMap<Place, Named>,
+    /// Prompts and texts of all flights.
+    weight: usize,
     next: Place,
     bell: Sender<Place>,
     rung: Receiver<Place>,
     tally: Tally,
     bar: ProgressBar,
+}
+
+/// A line in the models.
+struct Named {
+    /// What its answer is known by.
+    id: String,
+    /// Prompts and texts that it began with.
+    weight: usize,
+    flight: Flight,
 }
 
 /// How a run went.
@@ -79,24 +84,20 @@ impl Wake for Bell {
 }
 
 impl Driver {
-    pub fn new(started: &Started, results: Results, defaults: Defaults) -> Result<Driver, Failure> {
-        let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
-        let texts = Texts { tokenizer, template: started.chat_template()? };
+    pub fn new(models: Models, results: Results) -> Driver {
         let (bell, rung) = channel();
-        Ok(Driver {
-            handle: started.handle.clone(),
-            model: started.name.clone(),
-            texts,
-            defaults,
+        Driver {
+            models,
             results,
             seen: HashSet::new(),
             flights: HashMap::new(),
+            weight: 0,
             next: 0,
             bell,
             rung,
             tally: Tally::start(),
             bar: ProgressBar::hidden(),
-        })
+        }
     }
 
     /// Answers every line that has no answer yet, or stops when told to.
@@ -108,7 +109,7 @@ impl Driver {
                 self.tally.interrupted = true;
                 break;
             }
-            while more && self.flights.len() + self.results.held() < IN_FLIGHT {
+            while more && self.weight + self.results.held() < IN_FLIGHT {
                 match input.next_line()? {
                     Some(line) => self.begin(line)?,
                     None => more = false,
@@ -125,7 +126,7 @@ impl Driver {
     }
 
     fn begin(&mut self, Numbered { number, text }: Numbered) -> Result<(), Failure> {
-        let Line { id, ask } = Line::read(number, text, &self.defaults);
+        let Line { id, ask } = Line::read(number, text);
         if self.results.has(&id) {
             self.tally.skipped += 1;
             return Ok(());
@@ -133,16 +134,16 @@ impl Driver {
         let place = self.next;
         self.next += 1;
         if !self.seen.insert(id.clone()) {
-            return self.fail(place, &id, &LineError::Duplicate(id.clone()));
+            let error = LineError::Duplicate(id.clone());
+            return self.fail(place, &id, error);
         }
-        let submitted = match ask {
-            Ok(ask) => Flight::submit(id, ask, &self.texts, &self.handle),
-            Err(error) => Err((id, error)),
-        };
+        let submitted = ask.and_then(|ask| Ok(Flight::submit(&id, number, ask, &self.models)?));
         match submitted {
-            Err((id, error)) => self.fail(place, &id, &error),
+            Err(error) => self.fail(place, &id, error),
             Ok(flight) => {
-                self.flights.insert(place, flight);
+                let weight = flight.weight();
+                self.weight += weight;
+                self.flights.insert(place, Named { id, weight, flight });
                 self.advance(place)
             }
         }
@@ -150,22 +151,24 @@ impl Driver {
 
     /// Takes what has arrived for a request.
     fn advance(&mut self, place: Place) -> Result<(), Failure> {
-        let Some(flight) = self.flights.get_mut(&place) else { return Ok(()) };
+        let Some(named) = self.flights.get_mut(&place) else { return Ok(()) };
         let waker = Waker::from(Arc::new(Bell { place, ring: self.bell.clone() }));
-        if !flight.advance(&mut Context::from_waker(&waker)) {
+        let Poll::Ready(landed) = named.flight.advance(&mut Context::from_waker(&waker)) else {
             return Ok(());
+        };
+        let Some(Named { id, weight, .. }) = self.flights.remove(&place) else { return Ok(()) };
+        self.weight -= weight;
+        match landed {
+            Err(error) => self.fail(place, &id, error.into()),
+            Ok(Landed { body, generated }) => {
+                self.tally.answered += 1;
+                self.tally.generated += generated as u64;
+                Ok(self.results.write(place, &result::line(&id, body))?)
+            }
         }
-        let Some(flight) = self.flights.remove(&place) else { return Ok(()) };
-        let landed = flight.landed();
-        match &landed.outcome {
-            Ok(_) => self.tally.answered += 1,
-            Err(_) => self.tally.failed += 1,
-        }
-        self.tally.generated += landed.total.generated as u64;
-        Ok(self.results.write(place, &result::line(landed, &self.model))?)
     }
 
-    fn fail(&mut self, place: Place, id: &str, error: &LineError) -> Result<(), Failure> {
+    fn fail(&mut self, place: Place, id: &str, error: LineError) -> Result<(), Failure> {
         self.tally.failed += 1;
         Ok(self.results.write(place, &result::error_line(id, error))?)
     }

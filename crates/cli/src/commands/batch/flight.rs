@@ -1,193 +1,199 @@
-//! One request on its way: its events become texts, and in the end a result.
+//! One line on its way: submitted, advanced as its results arrive, and in the end a response body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use ropeway_engine::{Event, EventStream, FinishReason, Handle, Request, Usage};
-use ropeway_text::{ChatRequest, ChatTemplate, Detokenizer, Special, StopMatcher, Stopping, Tokenizer};
+use ropeway_embed::{EmbedOptions, Embedding, PendingEmbedding};
+use ropeway_engine::Class;
+use ropeway_generation::{Collector, Generated, GenerationStream, Identity, Job, RequestError};
+use ropeway_openai::chat::ChatRender;
+use ropeway_openai::completions::{CompletionRender, PromptEcho};
+use ropeway_openai::embeddings::{self, EmbeddingJob, Encoding};
+use ropeway_openai::{ChatCompletionRequest, CompletionRequest, EmbeddingsRequest};
+use serde_json::Value;
 
-use super::body::{Ask, Prompt};
-use super::error::LineError;
-use super::line::Endpoint;
+use super::line::Ask;
+use super::models::Models;
 
-/// A model's way with text.
-pub struct Texts {
-    /// Text to tokens and back.
-    pub tokenizer: Tokenizer,
-    /// Messages to text.
-    pub template: ChatTemplate,
+/// A line's requests in the models.
+pub enum Flight {
+    /// Prompts that are continued.
+    Generation(Generation),
+    /// Texts that become vectors.
+    Embeddings(Embeddings),
 }
 
-/// A request in the engine.
-pub struct Flight {
-    /// What the answer is known by.
-    pub id: String,
-    /// The form of its answer.
-    pub endpoint: Endpoint,
-    stream: EventStream,
-    choices: Vec<Choice>,
-    total: Totals,
-    error: Option<LineError>,
-}
-
-/// What the sequences of a request used together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Tokens of the prompt.
-    pub prompt: usize,
-    /// Of these, how many came from the prefix cache.
-    pub cached: usize,
-    /// New tokens of all sequences.
+/// A line that is over.
+pub struct Landed {
+    /// The body of its response.
+    pub body: Value,
+    /// Tokens that were generated for it.
     pub generated: usize,
 }
 
-/// A request that is over.
-pub struct Landed {
-    /// What the answer is known by.
-    pub id: String,
-    /// The form of its answer.
-    pub endpoint: Endpoint,
-    /// Texts with the reasons of their ends, or why there are none.
-    pub outcome: Result<Vec<(String, &'static str)>, LineError>,
-    /// What it used.
-    pub total: Totals,
+/// Prompts that are continued, and how the answers are rendered.
+pub struct Generation {
+    streams: Vec<Collecting>,
+    render: Render,
 }
 
-/// One sequence as text.
-struct Choice {
-    detokenizer: Detokenizer,
-    stops: StopMatcher,
-    text: String,
-    /// Why it ended, once it did.
-    finish: Option<&'static str>,
+/// A prompt's stream, and what came of it so far.
+struct Collecting {
+    stream: GenerationStream,
+    collector: Collector,
+    is_over: bool,
 }
 
-impl Texts {
-    fn tokens(&self, prompt: Prompt) -> Result<Vec<u32>, LineError> {
-        match prompt {
-            Prompt::Tokens(tokens) => Ok(tokens),
-            Prompt::Text(text) => Ok(self.tokenizer.encode(&text, Special::PROMPT)?),
-            Prompt::Messages(messages, variables) => {
-                let request = ChatRequest { variables, ..ChatRequest::new(&messages) };
-                Ok(self.template.encode(&request, &self.tokenizer)?)
-            }
-        }
-    }
+enum Render {
+    Chat(ChatRender),
+    Completion(CompletionRender),
+}
 
-    fn choice(&self, endpoint: Endpoint, stops: &[String]) -> Choice {
-        let detokenizer = self.tokenizer.detokenizer();
-        let detokenizer = match endpoint {
-            Endpoint::Chat => detokenizer,
-            Endpoint::Completion => detokenizer.continuing(),
-        };
-        Choice { detokenizer, stops: StopMatcher::new(stops.to_vec()), text: String::new(), finish: None }
-    }
+/// Texts that become vectors.
+pub struct Embeddings {
+    model: String,
+    encoding: Encoding,
+    pending: Vec<PendingEmbedding>,
+    /// Vectors of the first texts.
+    done: Vec<Embedding>,
 }
 
 impl Flight {
-    /// Hands a request to the engine.
-    pub fn submit(
-        id: String,
-        ask: Ask,
-        texts: &Texts,
-        handle: &Handle,
-    ) -> Result<Flight, (String, LineError)> {
-        let Ask { endpoint, prompt, stops, ignore_eos, request } = ask;
-        let prompt = match texts.tokens(prompt) {
-            Ok(prompt) => prompt,
-            Err(error) => return Err((id, error)),
-        };
-        let ends = if ignore_eos { Vec::new() } else { texts.tokenizer.eos_tokens().to_vec() };
-        let sequences = request.sequences();
-        match handle.submit(Request { prompt, ends, ..request }) {
-            Err(reason) => Err((id, reason.into())),
-            Ok(stream) => {
-                let choices = (0..sequences).map(|_| texts.choice(endpoint, &stops)).collect();
-                Ok(Flight { id, endpoint, stream, choices, total: Totals::default(), error: None })
-            }
+    /// Submits what a line asks for; `number` is the line's, `id` what its answer is known by.
+    pub fn submit(id: &str, number: u64, ask: Ask, models: &Models) -> Result<Flight, RequestError> {
+        match ask {
+            Ask::Chat(request) => chat(id, number, *request, models).map(Flight::Generation),
+            Ask::Completion(request) => completion(id, number, *request, models).map(Flight::Generation),
+            Ask::Embeddings(request) => embedding(request, models).map(Flight::Embeddings),
         }
     }
 
-    /// Takes what has arrived; `true` once it is over. The context's waker is called when there is more.
-    pub fn advance(&mut self, context: &mut Context<'_>) -> bool {
-        loop {
-            match Pin::new(&mut self.stream).poll_next(context) {
-                Poll::Pending => return false,
-                Poll::Ready(None) => return true,
-                Poll::Ready(Some(event)) => self.take(event),
-            }
+    /// Prompts and texts it holds in the models.
+    pub fn weight(&self) -> usize {
+        match self {
+            Flight::Generation(generation) => generation.streams.len(),
+            Flight::Embeddings(embeddings) => embeddings.pending.len(),
         }
     }
 
-    /// What came of it, once it is over.
-    pub fn landed(self) -> Landed {
-        let Flight { id, endpoint, choices, total, error, .. } = self;
-        let texts = choices.into_iter().map(|choice| (choice.text, choice.finish.unwrap_or("stop")));
-        let outcome = error.map_or_else(|| Ok(texts.collect()), Err);
-        Landed { id, endpoint, outcome, total }
-    }
-
-    fn take(&mut self, event: Event) {
-        match event {
-            Event::Prefilled { .. } | Event::Scored(_) => {}
-            Event::Token { sequence, sampled } => {
-                if self.choices[sequence as usize].push(sampled.token) {
-                    self.stream.cancel(sequence);
-                }
-            }
-            Event::Finished { sequence, reason, usage } => self.finish(sequence, reason, &usage),
-        }
-    }
-
-    fn finish(&mut self, sequence: u32, reason: FinishReason, usage: &Usage) {
-        self.total.prompt = self.total.prompt.max(usage.prompt);
-        self.total.cached = self.total.cached.max(usage.cached);
-        self.total.generated += usage.generated;
-        match reason {
-            FinishReason::Failed(error) => self.error = Some(error.into()),
-            FinishReason::Length => self.choices[sequence as usize].finish("length"),
-            FinishReason::End(_)
-            | FinishReason::Complete
-            | FinishReason::Cancelled
-            | FinishReason::TimedOut => {
-                self.choices[sequence as usize].finish("stop");
-            }
+    /// Takes what has arrived. The context's waker is called when there is more.
+    pub fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<Landed, RequestError>> {
+        match self {
+            Flight::Generation(generation) => generation.advance(context),
+            Flight::Embeddings(embeddings) => embeddings.advance(context),
         }
     }
 }
 
-impl Choice {
-    /// Takes the next token; `true` if a stop string is complete by it.
-    fn push(&mut self, token: u32) -> bool {
-        if self.finish.is_some() {
-            return false;
-        }
-        match self.stops.push(self.detokenizer.push(token)) {
-            Stopping::Text(text) => {
-                self.text.push_str(&text);
-                false
-            }
-            Stopping::Stopped { text, .. } => {
-                self.text.push_str(&text);
-                self.finish = Some("stop");
-                true
-            }
-        }
-    }
+fn chat(
+    id: &str,
+    number: u64,
+    request: ChatCompletionRequest,
+    models: &Models,
+) -> Result<Generation, RequestError> {
+    let wants_logprobs = request.wants_logprobs();
+    let job = request.into_job(&models.defaults.numbered(number))?;
+    let (_, stream) = submit(job, models)?;
+    let identity = Identity::named(format!("chatcmpl-{id}"), &models.name);
+    let tokenizer = models.generator.tokenizer.clone();
+    let render = Render::Chat(ChatRender { identity, tokenizer, wants_logprobs });
+    Ok(Generation { streams: vec![stream], render })
+}
 
-    /// There are no more tokens. A stop string that ended it already stays the reason.
-    fn finish(&mut self, reason: &'static str) {
-        if self.finish.is_some() {
-            return;
-        }
-        self.finish = Some(reason);
-        match self.stops.push(&self.detokenizer.finish()) {
-            Stopping::Text(text) => self.text.push_str(&(text + &self.stops.finish())),
-            Stopping::Stopped { text, .. } => {
-                self.text.push_str(&text);
-                self.finish = Some("stop");
+fn completion(
+    id: &str,
+    number: u64,
+    request: CompletionRequest,
+    models: &Models,
+) -> Result<Generation, RequestError> {
+    let shape = request.shape();
+    let tokenizer = models.generator.tokenizer.clone();
+    let (mut prompts, mut streams) = (Vec::new(), Vec::new());
+    for job in request.into_jobs(&models.defaults.numbered(number))? {
+        let text = shape.echo(&job.prompt, &tokenizer);
+        let (first, stream) = submit(job, models)?;
+        prompts.push(PromptEcho { text, first });
+        streams.push(stream);
+    }
+    let identity = Identity::named(format!("cmpl-{id}"), &models.name);
+    let render = Render::Completion(CompletionRender { identity, tokenizer, shape, prompts });
+    Ok(Generation { streams, render })
+}
+
+/// The prompt's first token, and its stream.
+fn submit(job: Job, models: &Models) -> Result<(Option<u32>, Collecting), RequestError> {
+    let mut prepared = models.generator.prepare(job)?;
+    prepared.request.class = Class::Bulk;
+    let first = prepared.request.prompt.first().copied();
+    let stream = models.generator.submit(prepared)?;
+    Ok((first, Collecting { stream, collector: Collector::default(), is_over: false }))
+}
+
+impl Generation {
+    fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<Landed, RequestError>> {
+        let mut all_over = true;
+        for stream in &mut self.streams {
+            match stream.advance(context) {
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(()) => all_over &= stream.is_over,
             }
         }
+        if !all_over {
+            return Poll::Pending;
+        }
+        let collected = self.streams.iter_mut().map(|stream| std::mem::take(&mut stream.collector).finish());
+        let collected: Vec<Generated> = collected.collect();
+        let choices = collected.iter().flat_map(|generated| &generated.choices);
+        let generated = choices.map(|choice| choice.finish.usage.generated).sum();
+        let body = match &self.render {
+            Render::Chat(render) => render.whole(&collected[0].choices),
+            Render::Completion(render) => render.whole(&collected),
+        };
+        Poll::Ready(Ok(Landed { body, generated }))
+    }
+}
+
+impl Collecting {
+    fn advance(&mut self, context: &mut Context<'_>) -> Result<(), RequestError> {
+        while !self.is_over {
+            match Pin::new(&mut self.stream).poll_next(context) {
+                Poll::Pending => break,
+                Poll::Ready(None) => self.is_over = true,
+                Poll::Ready(Some(event)) => self.collector.push(event)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn embedding(request: EmbeddingsRequest, models: &Models) -> Result<Embeddings, RequestError> {
+    let EmbeddingJob { texts, options, encoding } = request.read()?;
+    let embedder = models.embedding.embedder()?;
+    let options = EmbedOptions { class: Class::Bulk, ..options };
+    let mut pending = Vec::with_capacity(texts.len());
+    for (index, text) in texts.iter().enumerate() {
+        let submitted = embedder.embed(text.as_input(), &options);
+        pending.push(submitted.map_err(|error| embeddings::failed(&error, index))?);
+    }
+    // Taken from the end, in the order of the texts.
+    pending.reverse();
+    Ok(Embeddings { model: models.embedding.name.clone(), encoding, pending, done: Vec::new() })
+}
+
+impl Embeddings {
+    fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<Landed, RequestError>> {
+        while let Some(next) = self.pending.last_mut() {
+            match Pin::new(next).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(embeddings::failed(&error, self.done.len())));
+                }
+                Poll::Ready(Ok(embedding)) => self.done.push(embedding),
+            }
+            self.pending.pop();
+        }
+        let body = embeddings::response(&self.model, self.encoding, &self.done);
+        Poll::Ready(Ok(Landed { body, generated: 0 }))
     }
 }

@@ -2,27 +2,29 @@
 //!
 //! ```text
 //! input.rs     lines of bounded length, one at a time        line.rs    what a line is, and who it is
-//! body.rs      what a line asks for                          error.rs   why a line got no answer
-//! flight.rs    one request from submission to its result     result.rs  a line of the output
+//! models.rs    what answers lines                            error.rs   why a line got no answer
+//! flight.rs    one line from submission to its result        result.rs  a line of the output
 //! results.rs   the output file: what is in it already, repairing, appending
-//! driver.rs    keeps a bounded number of requests in the engine until the input is used up
+//! driver.rs    keeps a bounded number of prompts in the models until the input is used up
 //! ```
+//! Bodies are read and answered by the `openai` crate, as the server does it.
 //! The input is never in memory as a whole. A line that can't be answered becomes one line with its error. What is in
 //! the output already is not computed again, so that a run that was stopped goes on where it was.
 
-mod body;
 mod driver;
 mod error;
 mod flight;
 mod input;
 mod line;
+mod models;
 mod result;
 mod results;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use ropeway_hub::catalogue::{DEFAULT_CHAT_MODEL, DEFAULT_EMBEDDING_MODEL};
+use ropeway_openai::Defaults;
 
 use crate::engine_args::{EngineArgs, For};
 use crate::failure::Failure;
@@ -30,9 +32,9 @@ use crate::interrupt;
 use crate::model_args::ModelArgs;
 use crate::output::tell;
 use crate::sampling_args::SamplingArgs;
-use body::Defaults;
 use driver::{Driver, Tally};
 use input::Input;
+use models::{EmbeddingModel, Models};
 use results::Results;
 
 const EXAMPLES: &str = "\
@@ -43,10 +45,14 @@ Examples:
 A line of the input is one of
   {\"prompt\": \"Once upon a time\", \"max_tokens\": 50}
   {\"id\": \"q7\", \"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}], \"stop\": \"\\n\"}
-  a line of an OpenAI batch file: custom_id, method, url and body
-and may set max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, stop, n
-and penalties for itself. A line of the output has the form of OpenAI's batch
-results. Run the same command again after an interruption: it goes on.";
+  a line of an OpenAI batch file: custom_id, method, url and body, where url is
+  /v1/chat/completions, /v1/completions or /v1/embeddings
+and may set for itself what a request to `ropeway serve` may: max_tokens, stop, n,
+seed and other sampling parameters, tools and tool_choice, response_format and
+structured_outputs, logprobs and top_logprobs. Its own penalties count as in
+OpenAI's API, without the window of --repeat-penalty. A line of the output has the
+form of OpenAI's batch results. Run the same command again after an interruption:
+it goes on.";
 
 /// Answer a file of prompts
 #[derive(Debug, Args)]
@@ -60,6 +66,10 @@ pub struct Batch {
     /// A name from `ropeway list`, a Hugging Face name, or a path
     #[arg(short, long, default_value = DEFAULT_CHAT_MODEL)]
     model: String,
+    /// The model for lines with the url /v1/embeddings, loaded when the first
+    /// one comes
+    #[arg(long, value_name = "MODEL", default_value = DEFAULT_EMBEDDING_MODEL)]
+    embed_model: String,
     /// Write answers in the order of the input, not as they finish
     #[arg(long)]
     ordered: bool,
@@ -87,7 +97,9 @@ impl Batch {
             params: self.sampling.params(),
             max_tokens: self.max_tokens.map(|tokens| tokens as usize),
         };
-        let tally = Driver::new(&started, results, defaults)?.run(input)?;
+        let embedding = EmbeddingModel::new(self.embed_model.clone(), &self.options);
+        let models = Models::new(started, defaults, embedding)?;
+        let tally = Driver::new(models, results).run(input)?;
         self.conclude(&tally)
     }
 

@@ -1,17 +1,19 @@
 //! A model with its tokenizer and chat template: a conversation in, a streamed answer out.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ropeway_engine::request::room;
-use ropeway_engine::{Class, Event, EventStream, FinishReason, Handle, Rejected, Request, SequenceError};
-use ropeway_executor::SamplingParams;
-use ropeway_text::{ChatRequest, ChatTemplate, Detokenizer, Special, TextError, Tokenizer};
-use serde_json::Value;
+use ropeway_engine::Class;
+use ropeway_generation::{
+    Conversation, ErrorKind, Finish, GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt,
+    RequestError, Sampling, StopReason, text_of,
+};
+use ropeway_text::Tokenizer;
 
-use super::conversation::{Conversation, Fitted, Room};
-use super::report::{Report, Stopwatch};
+use super::history::{Fitted, History, Room};
+use super::report::Report;
 use crate::engine_args::Started;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -24,7 +26,7 @@ const WORTH_A_BAR: usize = 2000;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How tokens are chosen.
-    pub params: SamplingParams,
+    pub sampling: Sampling,
     /// Most tokens of an answer.
     pub max_tokens: Option<usize>,
     /// Whether speed and memory are told.
@@ -34,9 +36,7 @@ pub struct Settings {
 /// Someone to talk to.
 pub struct Assistant {
     name: String,
-    handle: Handle,
-    tokenizer: Tokenizer,
-    template: ChatTemplate,
+    generator: Generator,
     settings: Settings,
     /// Whether it was told that old turns are forgotten; once is enough.
     told_forgetting: bool,
@@ -68,7 +68,8 @@ impl Assistant {
         let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
         let template = started.chat_template()?;
         let Started { name, handle, .. } = started;
-        Ok(Assistant { name, handle, tokenizer, template, settings, told_forgetting: false })
+        let generator = Generator::new(tokenizer, template, Arc::new(handle));
+        Ok(Assistant { name, generator, settings, told_forgetting: false })
     }
 
     /// The model's name.
@@ -78,14 +79,13 @@ impl Assistant {
 
     /// Tokens that a prompt and its answer may have together.
     pub fn room(&self) -> usize {
-        room(self.handle.limits())
+        self.generator.context()
     }
 
     /// Continues a text as it is.
     pub fn proceed(&mut self, text: &str, output: &mut Output) -> Result<(), Failure> {
-        let prompt = self.tokenizer.encode(text, Special::PROMPT)?;
-        let detokenizer = self.tokenizer.detokenizer().continuing();
-        let said = self.stream(prompt, detokenizer, output)?;
+        let prepared = self.prepare(Prompt::Text(text.into())).map_err(|error| self.refused(error, None))?;
+        let said = self.stream(prepared, output)?;
         self.tell_end(&said);
         Ok(())
     }
@@ -93,57 +93,67 @@ impl Assistant {
     /// Answers a question and keeps both in the conversation, unless the answer was cancelled before its first word.
     pub fn reply(
         &mut self,
-        conversation: &mut Conversation,
+        history: &mut History,
         question: String,
         output: &mut Output,
     ) -> Result<(), Failure> {
-        conversation.ask(question);
+        history.ask(question);
         let room = Room::of_context(self.room());
-        let Fitted { prompt, forgotten } = conversation.fit(room, |messages| self.encode(messages))?;
+        let prepare = |messages| {
+            self.prepare(Prompt::Conversation(Conversation { messages, ..Conversation::default() }))
+        };
+        let Fitted { prompt, forgotten } = history.fit(room, prepare, tokens);
         self.tell_forgotten(forgotten);
-        let said = self.stream(prompt, self.tokenizer.detokenizer(), output)?;
+        let prepared = prompt.map_err(|error| self.refused(error, None))?;
+        let said = self.stream(prepared, output)?;
         self.tell_end(&said);
         match said {
-            Said { end: End::Cancelled, text, .. } if text.is_empty() => conversation.withdraw(),
-            Said { text, .. } => conversation.answer(text),
+            Said { end: End::Cancelled, text, .. } if text.is_empty() => history.withdraw(),
+            Said { text, .. } => history.answer(text),
         }
         Ok(())
     }
 
-    fn encode(&self, messages: &[Value]) -> Result<Vec<u32>, TextError> {
-        self.template.encode(&ChatRequest::new(messages), &self.tokenizer)
+    fn prepare(&self, prompt: Prompt) -> Result<Prepared, RequestError> {
+        let max_tokens = self.settings.max_tokens;
+        let job = Job { max_tokens, ..Job::with_sampling(prompt, self.settings.sampling.clone()) };
+        let mut prepared = self.generator.prepare(job)?;
+        prepared.request.class = Class::Interactive;
+        Ok(prepared)
     }
 
     /// Writes the answer as it comes, and ends it with a line break.
-    fn stream(
-        &mut self,
-        prompt: Vec<u32>,
-        detokenizer: Detokenizer,
-        output: &mut Output,
-    ) -> Result<Said, Failure> {
-        let mut answer = Answer {
-            text: String::new(),
-            detokenizer,
-            bar: PrefillBar::new(prompt.len()),
-            watch: Stopwatch::start(prompt.len()),
-        };
-        let request = Request {
-            prompt,
-            params: self.settings.params.clone(),
-            max_tokens: self.settings.max_tokens,
-            ends: self.tokenizer.eos_tokens().to_vec(),
-            class: Class::Interactive,
-            ..Request::default()
-        };
-        let mut events = self.handle.submit(request).map_err(refused)?;
-        let end = answer.follow(&mut events, self.settings.max_tokens, output)?;
-        let Answer { mut text, mut detokenizer, bar, watch } = answer;
-        let report = watch.stop();
+    fn stream(&mut self, prepared: Prepared, output: &mut Output) -> Result<Said, Failure> {
+        let prompt = prepared.request.prompt.len();
+        let submitted = self.generator.submit(prepared);
+        let mut stream = submitted.map_err(|error| self.refused(error, Some(prompt)))?;
+        let mut answer = Answer { text: String::new(), tokens: 0, bar: PrefillBar::new(prompt) };
+        let (finish, cancelled) = answer.follow(&mut stream, output)?;
+        let Answer { text, tokens, bar } = answer;
         drop(bar);
-        write(output, &detokenizer.finish(), &mut text)?;
         writeln!(output)?;
         output.flush()?;
-        Ok(Said { text, end, report })
+        let end = match finish.reason {
+            _ if cancelled => End::Cancelled,
+            StopReason::EndOfText | StopReason::StopString(_) => End::Model,
+            StopReason::Length if self.settings.max_tokens == Some(finish.usage.generated) => End::MaxTokens,
+            StopReason::Length => End::Context,
+            StopReason::Failed(error) => return Err(failed(error)),
+        };
+        Ok(Said { text, end, report: Report::new(&finish.usage, tokens) })
+    }
+
+    /// In the words of a conversation; `tokens` are the prompt's, if it has few enough to be counted.
+    fn refused(&self, error: RequestError, tokens: Option<usize>) -> Failure {
+        if error.kind == ErrorKind::ContextLengthExceeded {
+            let tokens = tokens.map_or_else(|| "too many".into(), |tokens| tokens.to_string());
+            let room = self.room();
+            let told = format!(
+                "the prompt has {tokens} tokens, but only {room} with the answer fit into the context"
+            );
+            return Failure::new(told, SHORTEN);
+        }
+        Failure::new(error, "change the prompt or the options")
     }
 
     fn tell_forgotten(&mut self, turns: usize) {
@@ -172,84 +182,59 @@ impl Assistant {
 /// An answer in the making.
 struct Answer {
     text: String,
-    detokenizer: Detokenizer,
+    tokens: usize,
     bar: PrefillBar,
-    watch: Stopwatch,
 }
 
 impl Answer {
-    /// Takes events until the answer is over or someone had enough of it.
+    /// Takes events until the answer is over; whether someone had enough of it before that.
     fn follow(
         &mut self,
-        events: &mut EventStream,
-        max_tokens: Option<usize>,
+        stream: &mut GenerationStream,
         output: &mut Output,
-    ) -> Result<End, Failure> {
-        while !interrupt::flag().load(Ordering::Relaxed) {
-            match events.wait() {
-                Some(Event::Prefilled { computed, cached }) => {
-                    self.watch.reused(cached);
-                    self.bar.show(computed, cached);
+    ) -> Result<(Finish, bool), Failure> {
+        let mut cancelled = false;
+        while let Some(event) = stream.wait() {
+            match event {
+                GenerationEvent::PromptProgress { computed, cached } => self.bar.show(computed, cached),
+                GenerationEvent::PromptLogprob(_) => {}
+                GenerationEvent::Output { deltas, tokens, .. } => {
+                    self.tokens += tokens.len();
+                    let piece = text_of(deltas);
+                    output.write_all(piece.as_bytes())?;
+                    output.flush()?;
+                    self.text.push_str(&piece);
                 }
-                Some(Event::Scored(_)) => {}
-                Some(Event::Token { sampled, .. }) => {
-                    self.watch.token(true);
-                    write(output, self.detokenizer.push(sampled.token), &mut self.text)?;
-                }
-                Some(Event::Finished { reason, usage, .. }) => {
-                    self.watch.reused(usage.cached);
-                    return self.end(reason, max_tokens == Some(usage.generated));
-                }
-                None => break,
+                GenerationEvent::Finished { finish, .. } => return Ok((finish, cancelled)),
+            }
+            if interrupt::flag().load(Ordering::Relaxed) && !cancelled {
+                cancelled = true;
+                stream.cancel();
             }
         }
-        Ok(End::Cancelled)
-    }
-
-    fn end(&mut self, reason: FinishReason, as_asked: bool) -> Result<End, Failure> {
-        match reason {
-            FinishReason::End(_) => {
-                self.watch.token(false);
-                Ok(End::Model)
-            }
-            FinishReason::Complete => Ok(End::Model),
-            FinishReason::Length if as_asked => Ok(End::MaxTokens),
-            FinishReason::Length => Ok(End::Context),
-            FinishReason::Cancelled | FinishReason::TimedOut => Ok(End::Cancelled),
-            FinishReason::Failed(error) => Err(failed(error)),
-        }
+        Err(Failure::new("the engine ended without an answer", AGAIN))
     }
 }
 
-fn write(output: &mut Output, piece: &str, text: &mut String) -> io::Result<()> {
-    text.push_str(piece);
-    output.write_all(piece.as_bytes())?;
-    output.flush()
-}
-
-/// In the words of a conversation.
-fn refused(reason: Rejected) -> Failure {
-    match reason {
-        Rejected::EmptyPrompt => {
-            Failure::new("the prompt is empty; give it some text", "write something to answer")
-        }
-        Rejected::TooLong { tokens, room } => Failure::new(
-            format!("the prompt has {tokens} tokens, but only {room} with the answer fit into the context"),
-            "shorten the prompt, or give --context a larger number of tokens (with --rope-scaling beyond what the \
-             model was trained for)",
-        ),
-        other => other.into(),
+/// Tokens of a prompt; more than any model takes if it has too many to be counted.
+fn tokens(prompt: &Result<Prepared, RequestError>) -> usize {
+    match prompt {
+        Ok(prepared) => prepared.request.prompt.len(),
+        Err(error) if error.kind == ErrorKind::ContextLengthExceeded => usize::MAX,
+        Err(_) => 0,
     }
 }
 
-fn failed(error: SequenceError) -> Failure {
-    let hint = match error {
-        SequenceError::Row(_) => "check the model with `ropeway show`, or try `--precision f32`",
-        SequenceError::Step(_) | SequenceError::EngineGone => {
-            "try again; `--isa portable` avoids this CPU's special instructions"
-        }
-    };
-    Failure::new(error, hint)
+/// What to do about an answer that the machine failed to give.
+const AGAIN: &str = "try again; `--precision f32` or `--isa portable` avoid this CPU's special instructions, and \
+                     `ropeway show` checks the model";
+
+/// What to do about a prompt that does not fit.
+const SHORTEN: &str = "shorten the prompt, or give --context a larger number of tokens (with --rope-scaling beyond what the \
+                       model was trained for)";
+
+fn failed(error: RequestError) -> Failure {
+    Failure::new(error, AGAIN)
 }
 
 /// How much of a long prompt is computed, on a terminal; nothing elsewhere.

@@ -1,7 +1,7 @@
 //! The interactive loop: read a wish, fulfil it, until the person has had enough.
 
 use super::assistant::Assistant;
-use super::conversation::Conversation;
+use super::history::History;
 use super::input::{Terminal, Wish, next_wish};
 use crate::failure::Failure;
 use crate::interrupt;
@@ -16,11 +16,7 @@ const HELP: &str = "\
 Ctrl-C         stops the answer; twice at the prompt: the end";
 
 /// Talks until the person quits.
-pub fn talk(
-    assistant: &mut Assistant,
-    conversation: &mut Conversation,
-    output: &mut Output,
-) -> Result<(), Failure> {
+pub fn talk(assistant: &mut Assistant, history: &mut History, output: &mut Output) -> Result<(), Failure> {
     let mut terminal = Terminal::new()?;
     interrupt::listen()?;
     tell(&format!("{}, {} tokens of context; /help lists the commands", assistant.name(), assistant.room()));
@@ -32,7 +28,7 @@ pub fn talk(
             Wish::Quit => return Ok(()),
             Wish::Interrupt if warned => return Ok(()),
             Wish::Interrupt => tell("Ctrl-C again or Ctrl-D quits"),
-            wish => fulfil(wish, assistant, conversation, output)?,
+            wish => fulfil(wish, assistant, history, output)?,
         }
         warned = interrupted;
     }
@@ -41,19 +37,19 @@ pub fn talk(
 fn fulfil(
     wish: Wish,
     assistant: &mut Assistant,
-    conversation: &mut Conversation,
+    history: &mut History,
     output: &mut Output,
 ) -> Result<(), Failure> {
     match wish {
-        Wish::Say(text) => return answer(text, assistant, conversation, output),
+        Wish::Say(text) => return answer(text, assistant, history, output),
         Wish::Help => tell(HELP),
         Wish::Clear => {
-            conversation.clear();
+            history.clear();
             tell("a new conversation");
         }
         Wish::System(text) => {
             tell(if text.is_some() { "the system message is set" } else { "no system message any more" });
-            conversation.set_system(text);
+            history.set_system(text);
         }
         Wish::Unknown(line) => {
             tell(&format!(
@@ -69,13 +65,13 @@ fn fulfil(
 fn answer(
     text: String,
     assistant: &mut Assistant,
-    conversation: &mut Conversation,
+    history: &mut History,
     output: &mut Output,
 ) -> Result<(), Failure> {
     interrupt::reset();
-    match assistant.reply(conversation, text, output) {
+    match assistant.reply(history, text, output) {
         Err(told @ Failure::Told { .. }) => {
-            conversation.withdraw();
+            history.withdraw();
             told.report();
             Ok(())
         }

@@ -3,7 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `assistant` | the model with its tokenizer and template: a conversation in, a streamed answer out |
-//! | `conversation` | what was said, and what of it still fits |
+//! | `history` | what was said, and what of it still fits |
 //! | `chat` | the interactive loop, on what `input` reads |
 //! | `report` | what `--verbose` tells |
 //!
@@ -13,7 +13,7 @@
 
 mod assistant;
 mod chat;
-mod conversation;
+mod history;
 mod input;
 mod report;
 
@@ -21,6 +21,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use clap::Args;
+use ropeway_generation::Sampling;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 
 use crate::engine_args::{EngineArgs, For};
@@ -30,7 +31,7 @@ use crate::output::Output;
 use crate::reading;
 use crate::sampling_args::SamplingArgs;
 use assistant::Assistant;
-use conversation::Conversation;
+use history::History;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,16 +89,16 @@ impl Run {
         let source = self.source()?;
         let started = self.engine.start(&self.options, &self.model, For::OneConversation)?;
         let settings = assistant::Settings {
-            params: self.sampling.params(),
+            sampling: Sampling::new(self.sampling.params())?,
             max_tokens: self.max_tokens.map(|tokens| tokens as usize),
             verbose: self.verbose,
         };
         let mut assistant = Assistant::new(started, settings)?;
-        let mut conversation = Conversation::new(self.system);
+        let mut history = History::new(self.system);
         match source {
-            Source::Terminal => chat::talk(&mut assistant, &mut conversation, output),
+            Source::Terminal => chat::talk(&mut assistant, &mut history, output),
             Source::Given(text) if self.raw => assistant.proceed(&text, output),
-            Source::Given(text) => assistant.reply(&mut conversation, text, output),
+            Source::Given(text) => assistant.reply(&mut history, text, output),
         }
     }
 

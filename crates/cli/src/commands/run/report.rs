@@ -1,15 +1,9 @@
 //! What `--verbose` tells after an answer: speed and memory.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Measures one answer from the moment its prompt is known.
-#[derive(Debug)]
-pub struct Stopwatch {
-    start: Instant,
-    first: Option<Duration>,
-    report: Report,
-}
+use ropeway_engine::Usage;
 
 /// How an answer went.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,35 +24,20 @@ pub struct Report {
     pub memory: Option<u64>,
 }
 
-impl Stopwatch {
-    /// Starts to measure.
-    pub fn start(prompt: usize) -> Stopwatch {
-        let report = Report { prompt, ..Report::default() };
-        Stopwatch { start: Instant::now(), first: None, report }
-    }
-
-    /// So many tokens of the prompt were computed in an earlier turn.
-    pub fn reused(&mut self, tokens: usize) {
-        self.report.reused = tokens;
-    }
-
-    /// A token is there; `said` tells whether it is part of the answer.
-    pub fn token(&mut self, said: bool) {
-        self.report.generated += usize::from(said);
-        if self.first.is_some() {
-            self.report.decode_steps += 1;
-        } else {
-            self.first = Some(self.start.elapsed());
+impl Report {
+    /// What an answer of `said` tokens used.
+    pub fn new(usage: &Usage, said: usize) -> Report {
+        let answered = usage.generated > 0;
+        let first_token = if answered { usage.first_token } else { usage.total };
+        Report {
+            prompt: usage.prompt,
+            reused: usage.cached,
+            first_token,
+            generated: said,
+            decoding: usage.total.saturating_sub(first_token),
+            decode_steps: usage.generated.saturating_sub(1),
+            memory: resident_bytes(),
         }
-    }
-
-    /// Ends the measurement.
-    pub fn stop(mut self) -> Report {
-        let elapsed = self.start.elapsed();
-        self.report.first_token = self.first.unwrap_or(elapsed);
-        self.report.decoding = elapsed.saturating_sub(self.report.first_token);
-        self.report.memory = resident_bytes();
-        self.report
     }
 }
 
@@ -120,12 +99,11 @@ mod tests {
 
     #[test]
     fn the_end_token_counts_as_a_step_but_not_as_a_word() {
-        let mut watch = Stopwatch::start(3);
-        for said in [true, true, false] {
-            watch.token(said);
-        }
-        let report = watch.stop();
+        let (first_token, total) = (Duration::from_millis(20), Duration::from_millis(50));
+        let usage = Usage { generated: 3, first_token, total, ..Usage::default() };
+        let report = Report::new(&usage, 2);
         assert_eq!((report.generated, report.decode_steps), (2, 2));
+        assert_eq!(report.decoding, Duration::from_millis(30));
     }
 
     #[test]

@@ -60,7 +60,9 @@ pub fn log_batches(model: &Arc<Model>) {
         loop {
             std::thread::sleep(GLANCE);
             let Some(model) = model.upgrade() else { return };
-            if let Some(record) = model.engine().board().records_after(seen).last() {
+            let engine = model.engine();
+            let Some(board) = engine.board() else { return };
+            if let Some(record) = board.records_after(seen).last() {
                 seen = record.step;
                 logs::batch(&model.name, record);
             }

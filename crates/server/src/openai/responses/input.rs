@@ -8,13 +8,14 @@
 //! reasoning               -> left out: templates drop it too
 //! ```
 
+use ropeway_generation::RequestError;
+use ropeway_openai::messages;
 use serde_json::{Value, json};
 
-use crate::error::ApiError;
-use crate::openai::messages;
+use crate::field::take;
 
 /// The conversation.
-pub fn messages(instructions: Option<&str>, input: &Value) -> Result<Vec<Value>, ApiError> {
+pub fn messages(instructions: Option<&str>, input: Value) -> Result<Vec<Value>, RequestError> {
     let mut out = Vec::new();
     if let Some(text) = instructions {
         out.push(json!({ "role": "system", "content": text }));
@@ -22,19 +23,20 @@ pub fn messages(instructions: Option<&str>, input: &Value) -> Result<Vec<Value>,
     match input {
         Value::String(text) => out.push(json!({ "role": "user", "content": text })),
         Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                add(item, &mut out).map_err(|error| error.about(format!("input.{index}")))?;
+            for (index, item) in items.into_iter().enumerate() {
+                add(item, &mut out).map_err(|error| error.at(format!("input.{index}")))?;
             }
         }
-        _ => return Err(ApiError::invalid("input is text or a list of items").about("input")),
+        _ => return Err(RequestError::invalid("input is text or a list of items").at("input")),
     }
     messages::messages(out)
 }
 
-fn add(item: &Value, out: &mut Vec<Value>) -> Result<(), ApiError> {
+fn add(mut item: Value, out: &mut Vec<Value>) -> Result<(), RequestError> {
     match item["type"].as_str() {
         None | Some("message") => {
-            out.push(json!({ "role": item["role"], "content": messages::content(&item["content"])? }));
+            let content = messages::content(take(&mut item, "content"))?;
+            out.push(json!({ "role": item["role"], "content": content }));
         }
         Some("function_call") => {
             let function = json!({ "name": item["name"], "arguments": item["arguments"] });
@@ -42,11 +44,13 @@ fn add(item: &Value, out: &mut Vec<Value>) -> Result<(), ApiError> {
             assistant(out).push(call);
         }
         Some("function_call_output") => {
-            let content = messages::content(&item["output"])?;
+            let content = messages::content(take(&mut item, "output"))?;
             out.push(json!({ "role": "tool", "tool_call_id": item["call_id"], "content": content }));
         }
         Some("reasoning") => {}
-        Some(other) => return Err(ApiError::invalid(format!("items of type {other:?} can't be read here"))),
+        Some(other) => {
+            return Err(RequestError::invalid(format!("items of type {other:?} can't be read here")));
+        }
     }
     Ok(())
 }
@@ -77,7 +81,7 @@ mod tests {
             {"type": "function_call", "call_id": "c2", "name": "warmth", "arguments": "{}"},
             {"type": "function_call_output", "call_id": "c1", "output": "20"},
         ]);
-        let got = messages(Some("Be brief."), &input).unwrap();
+        let got = messages(Some("Be brief."), input).unwrap();
         let roles: Vec<_> = got.iter().map(|message| message["role"].as_str().unwrap()).collect();
         assert_eq!(roles, ["system", "user", "assistant", "tool"]);
         assert_eq!(got[2]["tool_calls"][0]["function"]["arguments"], json!({"at": "home"}));
@@ -87,9 +91,9 @@ mod tests {
 
     #[test]
     fn what_can_not_be_read_is_named() {
-        let error = messages(None, &json!([{"type": "computer_call"}])).unwrap_err();
-        assert_eq!(error.param.as_deref(), Some("input.0"));
-        assert!(messages(None, &json!(5)).is_err());
-        assert!(messages(None, &json!([{"type": "function_call"}, 7])).is_err());
+        let error = messages(None, json!([{"type": "computer_call"}])).unwrap_err();
+        assert_eq!(error.field.as_deref(), Some("input.0"));
+        assert!(messages(None, json!(5)).is_err());
+        assert!(messages(None, json!([{"type": "function_call"}, 7])).is_err());
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! request   input items  -> messages as templates know them
 //! render    a whole answer -> output items
-//! stream    pieces -> numbered events around output items
+//! stream    what is generated -> numbered events around output items
 //! ```
 //! Nothing is stored: `previous_response_id` and `conversation` are errors that say to send the whole conversation.
 
@@ -14,25 +14,24 @@ mod stream;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use ropeway_generation::{Identity, collect};
 
 use super::OpenAiError;
 use crate::ask::{Ask, Opened};
-use crate::identity::Identity;
+use crate::generation::generate;
 use render::Render;
 pub use request::ResponsesRequest;
 
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<ResponsesRequest> { request, model, caller } = ask.open().await?;
-    let conversation = request.conversation()?;
-    let mut job = conversation.job(&model, caller).await?;
-    request.apply(&mut job)?;
-    let answer = conversation.answer(&model, job)?;
+    let (streams, wants_logprobs, echo) = (request.streams(), request.wants_logprobs(), request.echo());
+    let events = generate(&model, request.into_job()?, caller).await?;
     let identity = Identity::new("resp_", &model.name);
-    let streams = request.streams();
-    let render = Render::new(identity, model, request);
+    let tokenizer = model.generator.tokenizer.clone();
+    let render = Render { identity, tokenizer, wants_logprobs, echo };
     if streams {
-        return Ok(stream::respond(render, answer));
+        return Ok(stream::respond(render, events));
     }
-    let wholes = answer.whole().await?;
-    Ok(Json(render.whole(&wholes[0])).into_response())
+    let choice = collect(events).await?.only()?;
+    Ok(Json(render.whole(&choice)).into_response())
 }

@@ -1,52 +1,51 @@
 //! A response object and its output items.
 
-use std::sync::Arc;
-
 use ropeway_engine::Usage;
+use ropeway_executor::Sampled;
+use ropeway_generation::{Choice, Identity, RequestError, StopReason, ToolCall, unique};
+use ropeway_openai::logprobs;
+use ropeway_text::Tokenizer;
 use serde_json::{Value, json};
-
-use super::request::ResponsesRequest;
-use crate::error::ApiError;
-use crate::generation::chat::{ChatWhole, ToolCall};
-use crate::generation::{Stopped, TokenReport};
-use crate::identity::{Identity, unique};
-use crate::model::Model;
-use crate::openai::{OpenAiError, logprobs};
 
 /// Everything that renders a response.
 pub struct Render {
-    identity: Identity,
-    model: Arc<Model>,
-    request: ResponsesRequest,
+    /// The response's name.
+    pub identity: Identity,
+    /// For the texts of tokens.
+    pub tokenizer: Tokenizer,
+    /// Whether log-probabilities are wanted.
+    pub wants_logprobs: bool,
+    /// What the response repeats of its request.
+    pub echo: Value,
 }
 
 impl Render {
-    pub fn new(identity: Identity, model: Arc<Model>, request: ResponsesRequest) -> Self {
-        Self { identity, model, request }
-    }
-
     /// A finished response.
-    pub fn whole(&self, whole: &ChatWhole) -> Value {
+    pub fn whole(&self, choice: &Choice) -> Value {
         let mut output = Vec::new();
-        if !whole.reasoning.is_empty() {
-            output.push(reasoning(&unique("rs_"), "completed", Some(&whole.reasoning)));
+        if !choice.reasoning.is_empty() {
+            output.push(reasoning(&unique("rs_"), "completed", Some(&choice.reasoning)));
         }
-        if !whole.text.is_empty() || whole.calls.is_empty() {
-            let part = self.text_part(&whole.text, &whole.tokens);
-            output.push(message(&unique("msg_"), status(&whole.stopped), &[part]));
+        if !choice.text.is_empty() || choice.tool_calls.is_empty() {
+            let part = self.text_part(&choice.text, &choice.tokens);
+            output.push(message(&unique("msg_"), status(&choice.finish.reason), &[part]));
         }
-        for (index, call) in whole.calls.iter().enumerate() {
+        for (index, call) in choice.tool_calls.iter().enumerate() {
             // An answer that was cut was cut in its last call.
-            let is_last = index + 1 == whole.calls.len();
-            let status = if is_last { status(&whole.stopped) } else { "completed" };
+            let is_last = index + 1 == choice.tool_calls.len();
+            let status = if is_last { status(&choice.finish.reason) } else { "completed" };
             output.push(function_call(&unique("fc_"), &unique("call_"), status, call));
         }
-        self.finished(output, &whole.stopped, usage_of(&whole.usage, whole.reasoning_tokens))
+        self.finished(
+            output,
+            &choice.finish.reason,
+            usage_of(&choice.finish.usage, choice.finish.reasoning_tokens),
+        )
     }
 
     /// The response before there is any output.
     pub fn begun(&self) -> Value {
-        let mut response = self.request.echo();
+        let mut response = self.echo.clone();
         response["id"] = self.identity.id.as_str().into();
         response["object"] = "response".into();
         response["created_at"] = self.identity.created.into();
@@ -59,11 +58,11 @@ impl Render {
     }
 
     /// The response with all of its output.
-    pub fn finished(&self, output: Vec<Value>, stopped: &Stopped, usage: Value) -> Value {
+    pub fn finished(&self, output: Vec<Value>, reason: &StopReason, usage: Value) -> Value {
         let mut response = self.begun();
-        response["status"] = status(stopped).into();
+        response["status"] = status(reason).into();
         response["output"] = output.into();
-        if *stopped == Stopped::Length {
+        if *reason == StopReason::Length {
             response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
         }
         response["usage"] = usage;
@@ -71,34 +70,33 @@ impl Render {
     }
 
     /// The response that could not be finished.
-    pub fn failed(&self, error: ApiError) -> Value {
+    pub fn failed(&self, error: &RequestError) -> Value {
         let mut response = self.begun();
         response["status"] = "failed".into();
-        let body = OpenAiError(error).body();
-        response["error"] = json!({ "code": "server_error", "message": body["error"]["message"] });
+        response["error"] = json!({ "code": "server_error", "message": error.message });
         response
     }
 
     /// A message's only part.
-    pub fn text_part(&self, text: &str, tokens: &[TokenReport]) -> Value {
+    pub fn text_part(&self, text: &str, tokens: &[Sampled]) -> Value {
         json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": self.logprobs(tokens) })
     }
 
     /// Log-probabilities of tokens, where they are wanted.
-    pub fn logprobs(&self, tokens: &[TokenReport]) -> Value {
-        if !self.request.wants_logprobs() {
+    pub fn logprobs(&self, tokens: &[Sampled]) -> Value {
+        if !self.wants_logprobs {
             return json!([]);
         }
-        logprobs::chat(&self.model.tokenizer, tokens)["content"].take()
+        logprobs::chat(&self.tokenizer, tokens)["content"].take()
     }
 }
 
 /// How a response or one of its items ended.
-pub fn status(stopped: &Stopped) -> &'static str {
-    match stopped {
-        Stopped::End | Stopped::At(_) => "completed",
-        Stopped::Length => "incomplete",
-        Stopped::Failed(_) => "failed",
+pub fn status(reason: &StopReason) -> &'static str {
+    match reason {
+        StopReason::EndOfText | StopReason::StopString(_) => "completed",
+        StopReason::Length => "incomplete",
+        StopReason::Failed(_) => "failed",
     }
 }
 

@@ -1,17 +1,15 @@
 //! What clients send, and what of it a response repeats.
 
-use ropeway_executor::{SamplingParams, Seed};
+use ropeway_executor::SamplingParams;
+use ropeway_generation::job::seed;
+use ropeway_generation::{Conversation, Job, Prompt, RequestError, Sampling};
+use ropeway_openai::{structured, tool_choice};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::input;
 use crate::ask::Wire;
-use crate::error::ApiError;
-use crate::generation::Job;
-use crate::generation::chat::{Conversation, ToolChoice};
-use crate::generation::sampling::any_seed;
-use crate::generation::structure::Structure;
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -67,14 +65,39 @@ impl ResponsesRequest {
         self.include.iter().flatten().any(|what| what == "message.output_text.logprobs")
     }
 
-    /// The conversation it is about.
-    pub fn conversation(&self) -> Result<Conversation, ApiError> {
+    /// The job that answers it.
+    pub fn into_job(self) -> Result<Job, RequestError> {
         self.check()?;
-        let messages = input::messages(self.instructions.as_deref(), &self.input)?;
-        let tools = self.tools.iter().flatten().map(tool).collect::<Result<_, _>>()?;
-        let choice = tool_choice(self.tool_choice.as_ref())?;
-        let structure = Structure::openai(self.format(), "text.format")?;
-        Ok(Conversation { messages, tools, choice, structure, reasoning: true, ..Conversation::default() })
+        let logprobs = self.wants_logprobs().then(|| self.top_logprobs.unwrap_or(0));
+        if logprobs.is_none() && self.top_logprobs.is_some_and(|top| top > 0) {
+            let what = "top_logprobs needs \"message.output_text.logprobs\" in include";
+            return Err(RequestError::invalid(what).at("top_logprobs"));
+        }
+        let plain = SamplingParams::default();
+        let sampling = Sampling::new(SamplingParams {
+            temperature: self.temperature.unwrap_or(plain.temperature),
+            top_p: self.top_p.unwrap_or(plain.top_p),
+            seed: seed(self.seed),
+            logprobs,
+            ..plain
+        })?;
+        let format = self.format().cloned();
+        let conversation = Conversation {
+            messages: input::messages(self.instructions.as_deref(), self.input)?,
+            tools: self.tools.into_iter().flatten().map(tool).collect::<Result<_, _>>()?,
+            tool_choice: tool_choice::read(
+                self.tool_choice.as_ref(),
+                |named| named["name"].as_str().filter(|_| named["type"] == "function"),
+                "tool_choice is none, auto, required or a function with a name",
+            )?,
+            reasoning: true,
+            ..Conversation::default()
+        };
+        Ok(Job {
+            max_tokens: self.max_output_tokens,
+            structured: structured::response_format(format, "text.format")?,
+            ..Job::with_sampling(Prompt::Conversation(conversation), sampling)
+        })
     }
 
     fn format(&self) -> Option<&Value> {
@@ -82,43 +105,24 @@ impl ResponsesRequest {
     }
 
     /// Turns down what can't be honoured.
-    fn check(&self) -> Result<(), ApiError> {
+    fn check(&self) -> Result<(), RequestError> {
         let given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         for (name, value) in
             [("previous_response_id", &self.previous_response_id), ("conversation", &self.conversation)]
         {
             if given(value) {
                 let what = "responses are not kept here; send the whole conversation as input";
-                return Err(ApiError::invalid(what).about(name));
+                return Err(RequestError::invalid(what).at(name));
             }
         }
         if given(&self.prompt) {
             let what = "there are no stored prompts here; send instructions and input";
-            return Err(ApiError::invalid(what).about("prompt"));
+            return Err(RequestError::invalid(what).at("prompt"));
         }
         if self.background == Some(true) {
             let what = "answers are not kept for later; leave background out, or stream";
-            return Err(ApiError::invalid(what).about("background"));
+            return Err(RequestError::invalid(what).at("background"));
         }
-        Ok(())
-    }
-
-    /// Fills the job with what was asked for.
-    pub fn apply(&self, job: &mut Job) -> Result<(), ApiError> {
-        let plain = SamplingParams::default();
-        let logprobs = self.wants_logprobs().then(|| self.top_logprobs.unwrap_or(0));
-        if logprobs.is_none() && self.top_logprobs.is_some_and(|top| top > 0) {
-            let what = "top_logprobs needs \"message.output_text.logprobs\" in include";
-            return Err(ApiError::invalid(what).about("top_logprobs"));
-        }
-        job.params = SamplingParams {
-            temperature: self.temperature.unwrap_or(plain.temperature),
-            top_p: self.top_p.unwrap_or(plain.top_p),
-            seed: self.seed.map_or_else(any_seed, |seed| Seed(seed as u64)),
-            logprobs,
-            ..plain
-        };
-        job.max_tokens = self.max_output_tokens;
         Ok(())
     }
 
@@ -145,31 +149,12 @@ impl ResponsesRequest {
 }
 
 /// A tool as templates know it. Only functions: what OpenAI's own servers would run can't be run here.
-fn tool(given: &Value) -> Result<Value, ApiError> {
-    let mut function = given.clone();
-    match function.as_object_mut() {
-        Some(fields) if given["type"] == "function" && given["name"].is_string() => {
-            fields.shift_remove("type");
-            Ok(json!({ "type": "function", "function": function }))
-        }
-        _ => {
-            let what = format!("a tool is a function with a name here, not {}", given["type"]);
-            Err(ApiError::invalid(what).about("tools"))
-        }
-    }
-}
-
-fn tool_choice(choice: Option<&Value>) -> Result<ToolChoice, ApiError> {
-    match choice {
-        None | Some(Value::Null) => Ok(ToolChoice::Auto),
-        Some(Value::String(word)) if word == "auto" => Ok(ToolChoice::Auto),
-        Some(Value::String(word)) if word == "none" => Ok(ToolChoice::None),
-        Some(Value::String(word)) if word == "required" => Ok(ToolChoice::Required),
-        Some(named) => {
-            let name = named["name"].as_str().filter(|_| named["type"] == "function");
-            let what = "tool_choice is none, auto, required or a function with a name";
-            let name = name.ok_or_else(|| ApiError::invalid(what).about("tool_choice"))?;
-            Ok(ToolChoice::Named(name.into()))
-        }
-    }
+fn tool(mut given: Value) -> Result<Value, RequestError> {
+    let is_function = given["type"] == "function" && given["name"].is_string();
+    let Some(fields) = given.as_object_mut().filter(|_| is_function) else {
+        let what = format!("a tool is a function with a name here, not {}", given["type"]);
+        return Err(RequestError::invalid(what).at("tools"));
+    };
+    fields.shift_remove("type");
+    Ok(json!({ "type": "function", "function": given }))
 }

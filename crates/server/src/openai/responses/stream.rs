@@ -12,21 +12,21 @@ use std::convert::Infallible;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use ropeway_executor::Sampled;
+use ropeway_generation::{Finish, GenerationEvent, StopReason, ToolCall, unique};
 use ropeway_text::Delta;
 use serde_json::{Value, json};
 
 use super::render::{Render, function_call, message, reasoning, status, usage_of};
-use crate::generation::chat::{ChatAnswer, ChatPiece, ToolCall};
-use crate::generation::{Stopped, TokenReport};
-use crate::identity::unique;
+use crate::generation::ObservedStream;
 use crate::openai::sse::KEEP_ALIVE;
 
 /// Streams a response.
-pub fn respond(render: Render, answer: ChatAnswer) -> Response {
+pub fn respond(render: Render, events: ObservedStream) -> Response {
     let mut writer = Writer { render, number: 0, output: Vec::new(), open: None };
     let hello = writer.hello();
-    let pieces = answer.flat_map(move |piece| stream::iter(writer.piece(piece)));
-    let events = stream::iter(hello).chain(pieces).map(|event| {
+    let rest = events.flat_map(move |event| stream::iter(writer.take(event)));
+    let events = stream::iter(hello).chain(rest).map(|event| {
         let kind = event["type"].as_str().unwrap_or("error").to_owned();
         Ok::<_, Infallible>(Event::default().event(kind).data(event.to_string()))
     });
@@ -36,11 +36,11 @@ pub fn respond(render: Render, answer: ChatAnswer) -> Response {
 /// The output item being written.
 enum Item {
     Reasoning { id: String, text: String },
-    Message { id: String, text: String, tokens: Vec<TokenReport> },
+    Message { id: String, text: String, tokens: Vec<Sampled> },
     Call { id: String, call_id: String, call: ToolCall },
 }
 
-/// Turns pieces into events.
+/// Turns what is generated into events.
 struct Writer {
     render: Render,
     number: usize,
@@ -56,35 +56,40 @@ impl Writer {
             .into()
     }
 
-    fn piece(&mut self, piece: ChatPiece) -> Vec<Value> {
+    fn take(&mut self, event: GenerationEvent) -> Vec<Value> {
         let mut events = Vec::new();
-        match piece {
-            ChatPiece::Reading => {}
-            ChatPiece::Deltas { deltas, mut tokens, .. } => {
+        match event {
+            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => {}
+            GenerationEvent::Output { deltas, mut tokens, .. } => {
                 for delta in deltas {
                     self.delta(delta, &mut tokens, &mut events);
                 }
             }
-            ChatPiece::Done { stopped: Stopped::Failed(error), .. } => {
-                let response = self.render.failed(error);
+            GenerationEvent::Finished {
+                finish: Finish { reason: StopReason::Failed(error), .. }, ..
+            } => {
+                let response = self.render.failed(&error);
                 events.push(self.event("response.failed", json!({ "response": response })));
             }
-            ChatPiece::Done { stopped, usage, reasoning, .. } => {
-                if self.output.is_empty() && self.open.is_none() {
-                    self.open_message(&mut events);
-                }
-                self.close(status(&stopped), &mut events);
-                let output = std::mem::take(&mut self.output);
-                let response = self.render.finished(output, &stopped, usage_of(&usage, reasoning));
-                let kind =
-                    if stopped == Stopped::Length { "response.incomplete" } else { "response.completed" };
-                events.push(self.event(kind, json!({ "response": response })));
-            }
+            GenerationEvent::Finished { finish, .. } => self.finish(&finish, &mut events),
         }
         events
     }
 
-    fn delta(&mut self, delta: Delta, new: &mut Vec<TokenReport>, events: &mut Vec<Value>) {
+    fn finish(&mut self, finish: &Finish, events: &mut Vec<Value>) {
+        if self.output.is_empty() && self.open.is_none() {
+            self.open_message(events);
+        }
+        self.close(status(&finish.reason), events);
+        let output = std::mem::take(&mut self.output);
+        let usage = usage_of(&finish.usage, finish.reasoning_tokens);
+        let response = self.render.finished(output, &finish.reason, usage);
+        let is_cut = finish.reason == StopReason::Length;
+        let kind = if is_cut { "response.incomplete" } else { "response.completed" };
+        events.push(self.event(kind, json!({ "response": response })));
+    }
+
+    fn delta(&mut self, delta: Delta, new: &mut Vec<Sampled>, events: &mut Vec<Value>) {
         match delta {
             Delta::Text(more) => {
                 self.open_message(events);
@@ -171,7 +176,7 @@ impl Writer {
         id: &str,
         how: &str,
         text: &str,
-        tokens: &[TokenReport],
+        tokens: &[Sampled],
         events: &mut Vec<Value>,
     ) -> Value {
         let part = self.render.text_part(text, tokens);

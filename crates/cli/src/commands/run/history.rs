@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// A system message and turns of question and answer.
 #[derive(Debug, Default)]
-pub struct Conversation {
+pub struct History {
     system: Option<String>,
     turns: Vec<Turn>,
 }
@@ -34,17 +34,17 @@ impl Room {
 
 /// A prompt, and how much had to be forgotten for it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Fitted {
-    /// The tokens.
-    pub prompt: Vec<u32>,
+pub struct Fitted<P> {
+    /// What was made of the messages.
+    pub prompt: P,
     /// Turns that are gone from the conversation.
     pub forgotten: usize,
 }
 
-impl Conversation {
-    /// An empty conversation.
-    pub fn new(system: Option<String>) -> Conversation {
-        Conversation { system, turns: Vec::new() }
+impl History {
+    /// Nothing was said yet.
+    pub fn new(system: Option<String>) -> History {
+        History { system, turns: Vec::new() }
     }
 
     /// Sets the system message, or takes it away.
@@ -85,56 +85,49 @@ impl Conversation {
         system.chain(turns).collect()
     }
 
-    /// The prompt as `encode` gives it, the oldest turns forgotten while it is too long. The latest question stays,
-    /// whatever its length.
-    pub fn fit<E>(
+    /// The prompt as `prepare` gives it, the oldest turns forgotten while it has too many `tokens`. The latest question
+    /// stays, whatever its length.
+    pub fn fit<P>(
         &mut self,
         room: Room,
-        encode: impl Fn(&[Value]) -> Result<Vec<u32>, E>,
-    ) -> Result<Fitted, E> {
-        let mut fitted = Fitted { prompt: encode(&self.messages())?, forgotten: 0 };
-        if fitted.prompt.len() <= room.most {
-            return Ok(fitted);
+        prepare: impl Fn(Vec<Value>) -> P,
+        tokens: impl Fn(&P) -> usize,
+    ) -> Fitted<P> {
+        let mut fitted = Fitted { prompt: prepare(self.messages()), forgotten: 0 };
+        if tokens(&fitted.prompt) <= room.most {
+            return fitted;
         }
-        while fitted.prompt.len() > room.target && self.turns.len() > 1 {
+        while tokens(&fitted.prompt) > room.target && self.turns.len() > 1 {
             self.turns.remove(0);
             fitted.forgotten += 1;
-            fitted.prompt = encode(&self.messages())?;
+            fitted.prompt = prepare(self.messages());
         }
-        Ok(fitted)
+        fitted
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use super::*;
 
     /// One token per letter of the contents.
-    fn letters(messages: &[Value]) -> Vec<u32> {
+    fn fit(mut history: History, most: usize, target: usize) -> Fitted<String> {
         let content = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
-        messages.iter().flat_map(|message| content(message).into_bytes()).map(u32::from).collect()
+        history.fit(
+            Room { most, target },
+            |messages| messages.iter().map(content).collect::<String>(),
+            String::len,
+        )
     }
 
-    fn fit(mut conversation: Conversation, most: usize, target: usize) -> Fitted {
-        let Ok(fitted) =
-            conversation.fit(Room { most, target }, |messages| Ok::<_, Infallible>(letters(messages)));
-        fitted
-    }
-
-    fn text(fitted: &Fitted) -> String {
-        fitted.prompt.iter().filter_map(|&letter| char::from_u32(letter)).collect()
-    }
-
-    fn talked() -> Conversation {
-        let mut conversation = Conversation::new(Some("S".into()));
+    fn talked() -> History {
+        let mut history = History::new(Some("S".into()));
         for turn in ["aa", "bb", "cc"] {
-            conversation.ask(turn.into());
-            conversation.answer(turn.to_uppercase());
+            history.ask(turn.into());
+            history.answer(turn.to_uppercase());
         }
-        conversation.ask("dd".into());
-        conversation
+        history.ask("dd".into());
+        history
     }
 
     #[test]
@@ -148,35 +141,35 @@ mod tests {
     #[test]
     fn what_fits_is_kept_whole() {
         let fitted = fit(talked(), 15, 2);
-        assert_eq!((text(&fitted).as_str(), fitted.forgotten), ("SaaAAbbBBccCCdd", 0));
+        assert_eq!((fitted.prompt.as_str(), fitted.forgotten), ("SaaAAbbBBccCCdd", 0));
     }
 
     #[test]
     fn the_oldest_turns_go_first_and_the_system_message_stays() {
         let fitted = fit(talked(), 14, 8);
-        assert_eq!((text(&fitted).as_str(), fitted.forgotten), ("SccCCdd", 2));
+        assert_eq!((fitted.prompt.as_str(), fitted.forgotten), ("SccCCdd", 2));
     }
 
     #[test]
     fn the_latest_question_stays_even_when_it_is_too_long() {
         let fitted = fit(talked(), 1, 1);
-        assert_eq!((text(&fitted).as_str(), fitted.forgotten), ("Sdd", 3));
+        assert_eq!((fitted.prompt.as_str(), fitted.forgotten), ("Sdd", 3));
     }
 
     #[test]
     fn only_an_unanswered_question_is_withdrawn() {
-        let mut conversation = talked();
-        conversation.withdraw();
-        conversation.withdraw();
-        assert_eq!(conversation.messages().len(), 7);
+        let mut history = talked();
+        history.withdraw();
+        history.withdraw();
+        assert_eq!(history.messages().len(), 7);
     }
 
     #[test]
     fn clearing_keeps_the_system_message() {
-        let mut conversation = talked();
-        conversation.clear();
-        assert_eq!(conversation.messages(), [json!({ "role": "system", "content": "S" })]);
-        conversation.set_system(None);
-        assert_eq!(conversation.messages(), Vec::<Value>::new());
+        let mut history = talked();
+        history.clear();
+        assert_eq!(history.messages(), [json!({ "role": "system", "content": "S" })]);
+        history.set_system(None);
+        assert_eq!(history.messages(), Vec::<Value>::new());
     }
 }

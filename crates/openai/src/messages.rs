@@ -1,27 +1,28 @@
 //! OpenAI's messages, checked and brought into the form that chat templates know.
 
+use ropeway_generation::RequestError;
 use serde_json::{Value, json};
 
-use crate::error::ApiError;
-
 /// Checks every message; templates get what they expect and nothing they could stumble over.
-pub fn messages(given: Vec<Value>) -> Result<Vec<Value>, ApiError> {
+pub fn messages(given: Vec<Value>) -> Result<Vec<Value>, RequestError> {
     given.into_iter().enumerate().map(|(i, message)| one(i, message)).collect()
 }
 
-fn one(index: usize, mut message: Value) -> Result<Value, ApiError> {
-    let about = |what: &str| format!("messages.{index}{what}");
+fn one(index: usize, mut message: Value) -> Result<Value, RequestError> {
+    let at = |what: &str| format!("messages.{index}{what}");
     let role = message["role"].as_str().map(str::to_owned);
     let role = match role.as_deref() {
         Some("developer") => "system",
         Some(role @ ("system" | "user" | "assistant" | "tool" | "function")) => role,
         _ => {
-            return Err(ApiError::invalid("a message's role is system, developer, user, assistant or tool")
-                .about(about(".role")));
+            return Err(RequestError::invalid(
+                "a message's role is system, developer, user, assistant or tool",
+            )
+            .at(at(".role")));
         }
     };
     message["role"] = role.into();
-    let text = content(&message["content"]).map_err(|error| error.about(about(".content")))?;
+    let text = content(message["content"].take()).map_err(|error| error.at(at(".content")))?;
     message["content"] = text.into();
     if let Some(calls) = message.get_mut("tool_calls").and_then(Value::as_array_mut) {
         calls.iter_mut().for_each(parse_arguments);
@@ -30,23 +31,23 @@ fn one(index: usize, mut message: Value) -> Result<Value, ApiError> {
 }
 
 /// A string, the texts of its parts, or nothing beside tool calls.
-pub fn content(content: &Value) -> Result<String, ApiError> {
+pub fn content(content: Value) -> Result<String, RequestError> {
     match content {
         Value::Null => Ok(String::new()),
-        Value::String(text) => Ok(text.clone()),
+        Value::String(text) => Ok(text),
         Value::Array(parts) => parts.iter().map(part).collect(),
-        _ => Err(ApiError::invalid("content is text or a list of parts")),
+        _ => Err(RequestError::invalid("content is text or a list of parts")),
     }
 }
 
-fn part(part: &Value) -> Result<String, ApiError> {
+fn part(part: &Value) -> Result<String, RequestError> {
     match part["type"].as_str() {
         Some("text" | "input_text" | "output_text" | "refusal") => {
             let text = part["text"].as_str().or_else(|| part["refusal"].as_str());
             Ok(text.unwrap_or_default().to_owned())
         }
-        Some(kind) => Err(ApiError::invalid(format!("this model reads text only, not {kind:?}"))),
-        None => Err(ApiError::invalid("every part of a content has a type")),
+        Some(kind) => Err(RequestError::invalid(format!("this model reads text only, not {kind:?}"))),
+        None => Err(RequestError::invalid("every part of a content has a type")),
     }
 }
 
@@ -78,7 +79,7 @@ mod tests {
     fn what_can_not_be_read_is_named() {
         let image = json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]});
         let error = messages(vec![image]).unwrap_err();
-        assert_eq!(error.param.as_deref(), Some("messages.0.content"));
+        assert_eq!(error.field.as_deref(), Some("messages.0.content"));
         assert!(error.message.contains("text only"));
         assert!(messages(vec![json!({"content": "no role"})]).is_err());
         assert!(messages(vec![json!("no object"), json!(5), json!(null)]).is_err());

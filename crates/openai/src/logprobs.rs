@@ -1,9 +1,8 @@
 //! Log-probabilities in the two shapes OpenAI has for them.
 
+use ropeway_executor::Sampled;
 use ropeway_text::{SpecialTokens, Tokenizer};
 use serde_json::{Map, Value, json};
-
-use crate::generation::TokenReport;
 
 /// A log-probability as JSON: minus infinity has no number there.
 fn finite(logprob: f32) -> f32 {
@@ -23,9 +22,8 @@ fn entry(tokenizer: &Tokenizer, token: u32, logprob: f32) -> Value {
 }
 
 /// Chat's shape: a list of tokens, each with its alternatives.
-pub fn chat(tokenizer: &Tokenizer, tokens: &[TokenReport]) -> Value {
-    let described = |report: &TokenReport| {
-        let sampled = &report.sampled;
+pub fn chat(tokenizer: &Tokenizer, tokens: &[Sampled]) -> Value {
+    let described = |sampled: &Sampled| {
         let mut one = entry(tokenizer, sampled.token, sampled.logprob);
         one["top_logprobs"] =
             sampled.top.iter().map(|(token, logprob)| entry(tokenizer, *token, *logprob)).collect();
@@ -34,23 +32,24 @@ pub fn chat(tokenizer: &Tokenizer, tokens: &[TokenReport]) -> Value {
     json!({ "content": tokens.iter().map(described).collect::<Vec<_>>() })
 }
 
-/// Completions' shape: parallel lists. `offset` is where the first token's text begins; a token without a report is
-/// one that nothing came before.
-pub fn completions(
+/// Completions' shape: parallel lists. `first` is a token that nothing came before, and so has no probability.
+pub fn completions<'a>(
     tokenizer: &Tokenizer,
-    tokens: impl IntoIterator<Item = (u32, Option<TokenReport>)>,
-    mut offset: usize,
+    first: Option<u32>,
+    tokens: impl IntoIterator<Item = &'a Sampled>,
 ) -> Value {
     let (mut texts, mut logprobs, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
-    for (token, report) in tokens {
+    let mut offset = 0;
+    let rest = tokens.into_iter().map(|sampled| (sampled.token, Some(sampled)));
+    for (token, sampled) in first.map(|token| (token, None)).into_iter().chain(rest) {
         let token = text(tokenizer, token);
         offsets.push(offset);
         offset += token.chars().count();
         texts.push(token);
-        logprobs.push(report.as_ref().map(|report| finite(report.sampled.logprob)));
-        tops.push(report.map(|report| {
-            let top = report.sampled.top.into_iter();
-            top.map(|(token, logprob)| (text(tokenizer, token), finite(logprob).into()))
+        logprobs.push(sampled.map(|sampled| finite(sampled.logprob)));
+        tops.push(sampled.map(|sampled| {
+            let top = sampled.top.iter();
+            top.map(|(token, logprob)| (text(tokenizer, *token), finite(*logprob).into()))
                 .collect::<Map<_, _>>()
         }));
     }

@@ -1,0 +1,72 @@
+//! What answers requests, as its callers know it: an engine of this process, or something that speaks for another one.
+//!
+//! A caller submits a [`Request`] and reads an [`EventStream`]. An implementation other than [`Handle`] makes the
+//! stream with [`channel`](crate::channel) and fills it from wherever its tokens come from. It must never wait in
+//! [`submit`](Backend::submit), and must end every sequence of a request with exactly one
+//! [`Event::Finished`](crate::Event::Finished).
+
+use ropeway_executor::Limits;
+
+use crate::board::Board;
+use crate::handle::Handle;
+use crate::request::{Rejected, Request};
+use crate::stream::EventStream;
+
+/// Requests that a backend holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests that are not being computed yet.
+    pub queued: usize,
+    /// Sequences that are being computed.
+    pub running: usize,
+}
+
+impl Load {
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Answers requests with streams of events. Dropping a stream cancels its request.
+pub trait Backend: Send + Sync {
+    /// Takes a request, or turns it down at once with the reason.
+    fn submit(&self, request: Request) -> Result<EventStream, Rejected>;
+
+    /// The largest request it can serve.
+    fn limits(&self) -> Limits;
+
+    /// What it holds now.
+    fn load(&self) -> Load;
+
+    /// Ends every open request with [`EngineGone`](crate::SequenceError::EngineGone) and takes no more.
+    fn stop(&self);
+
+    /// Metrics and step records, if it computes the requests itself.
+    fn board(&self) -> Option<&Board> {
+        None
+    }
+}
+
+impl Backend for Handle {
+    fn submit(&self, request: Request) -> Result<EventStream, Rejected> {
+        Handle::submit(self, request)
+    }
+
+    fn limits(&self) -> Limits {
+        *Handle::limits(self)
+    }
+
+    fn load(&self) -> Load {
+        let board = Handle::board(self);
+        Load { queued: board.queued(), running: board.metrics().running }
+    }
+
+    fn stop(&self) {
+        Handle::stop(self);
+    }
+
+    fn board(&self) -> Option<&Board> {
+        Some(Handle::board(self))
+    }
+}

@@ -1,0 +1,97 @@
+//! Failed requests: a kind for programs, the field at fault, and a message for people. API families map all three to
+//! their own wire form.
+
+use ropeway_engine::{Rejected, SequenceError};
+use ropeway_executor::RowError;
+use ropeway_text::TextError;
+
+/// The kinds of failure that callers tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request is wrong, or asks for what can't be done.
+    InvalidRequest,
+    /// The prompt does not fit into the context.
+    ContextLengthExceeded,
+    /// The backend takes no more requests now.
+    Overloaded,
+    /// It waited in the queue longer than it may.
+    QueueTimeout,
+    /// It took longer than it may.
+    Timeout,
+    /// A fault of the server, not of the request.
+    Internal,
+}
+
+impl ErrorKind {
+    /// The error code that API clients know the more specific kinds by.
+    pub fn code(self) -> Option<&'static str> {
+        match self {
+            ErrorKind::ContextLengthExceeded => Some("context_length_exceeded"),
+            ErrorKind::QueueTimeout => Some("queue_timeout"),
+            ErrorKind::Timeout => Some("timeout"),
+            ErrorKind::InvalidRequest | ErrorKind::Overloaded | ErrorKind::Internal => None,
+        }
+    }
+}
+
+/// A failed request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RequestError {
+    /// What kind of failure it is.
+    pub kind: ErrorKind,
+    /// The request's field at fault, as the caller's wire format calls it.
+    pub field: Option<String>,
+    /// What happened, and what to do about it.
+    pub message: String,
+}
+
+impl RequestError {
+    /// A failure of this kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, field: None, message: message.into() }
+    }
+
+    /// The request is wrong.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidRequest, message)
+    }
+
+    /// Names the field at fault.
+    pub fn at(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+}
+
+impl From<Rejected> for RequestError {
+    fn from(rejected: Rejected) -> Self {
+        let (kind, field) = match &rejected {
+            Rejected::TooLong { .. } => (ErrorKind::ContextLengthExceeded, Some("messages")),
+            Rejected::NothingToDo => (ErrorKind::InvalidRequest, Some("max_tokens")),
+            Rejected::TooManySequences { .. } => (ErrorKind::InvalidRequest, Some("n")),
+            Rejected::Grammar(_) => (ErrorKind::InvalidRequest, Some("response_format")),
+            Rejected::EmptyPrompt | Rejected::UnknownToken { .. } => {
+                (ErrorKind::InvalidRequest, Some("prompt"))
+            }
+            Rejected::QueueFull { .. } | Rejected::Closed => (ErrorKind::Overloaded, None),
+        };
+        Self { kind, field: field.map(Into::into), message: rejected.to_string() }
+    }
+}
+
+impl From<TextError> for RequestError {
+    fn from(error: TextError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<SequenceError> for RequestError {
+    fn from(error: SequenceError) -> Self {
+        let kind = match &error {
+            SequenceError::Row(RowError::Grammar(_) | RowError::NothingAllowed) => ErrorKind::InvalidRequest,
+            _ => ErrorKind::Internal,
+        };
+        Self::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,161 @@
+//! A model that generates text: its tokenizer, its chat template, its grammars, and the backend that computes it.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ropeway_engine::request::room;
+use ropeway_engine::{Backend, Request};
+use ropeway_grammar::Compiler;
+use ropeway_text::{
+    ChatTemplate, OutputOptions, OutputParser, OutputStyle, Special, SpecialTokens, Tokenizer,
+};
+
+use crate::choice::ChoiceText;
+use crate::error::{ErrorKind, RequestError};
+use crate::job::{Job, Prompt};
+use crate::stream::GenerationStream;
+
+/// Tokens at the end of a prompt in which a template may have opened the model's reasoning.
+const PROMPT_END: usize = 16;
+
+/// A model that generates text.
+pub struct Generator {
+    /// Text to tokens and back.
+    pub tokenizer: Tokenizer,
+    /// Messages to text.
+    pub template: ChatTemplate,
+    /// How the model writes tool calls and reasoning.
+    pub style: OutputStyle,
+    /// Compiled grammars.
+    pub grammars: Compiler,
+    /// Bytes of the longest token, where that tells how many tokens a text has at least.
+    longest_token: Option<usize>,
+    backend: RwLock<Arc<dyn Backend>>,
+}
+
+/// A job ready to be submitted. Whoever submits it may still set who it is for, how urgent it is and its deadlines.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What the backend gets.
+    pub request: Request,
+    /// How its tokens become text.
+    form: OutputForm,
+    stop: Vec<String>,
+}
+
+/// How tokens become text.
+#[derive(Clone, Debug)]
+enum OutputForm {
+    /// They continue the prompt's text.
+    Continuation,
+    /// They are a message of their own, to be parsed if there are options.
+    Message(Option<OutputOptions>),
+}
+
+impl Generator {
+    /// A model on a running backend.
+    pub fn new(tokenizer: Tokenizer, template: ChatTemplate, backend: Arc<dyn Backend>) -> Self {
+        let style = OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some());
+        let longest_token = tokenizer.longest_token();
+        let grammars = Compiler::new(&tokenizer);
+        Self { tokenizer, template, style, grammars, longest_token, backend: RwLock::new(backend) }
+    }
+
+    /// What computes it.
+    pub fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.backend.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Another backend takes over; requests of the old one end with it.
+    pub fn replace_backend(&self, backend: Arc<dyn Backend>) {
+        *self.backend.write().unwrap_or_else(PoisonError::into_inner) = backend;
+    }
+
+    /// Tokens that a prompt and its answer may have together.
+    pub fn context(&self) -> usize {
+        room(&self.backend().limits())
+    }
+
+    /// Bytes beyond which no text fits into the context, however it is tokenised.
+    pub fn max_prompt_bytes(&self) -> usize {
+        self.longest_token.map_or(usize::MAX, |longest| longest.saturating_mul(self.context()))
+    }
+
+    /// The model's tokens for a prompt.
+    pub fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, RequestError> {
+        match prompt {
+            Prompt::Conversation(conversation) => conversation.encode(self),
+            Prompt::Text(text) if text.len() > self.max_prompt_bytes() => Err(self.prompt_too_long()),
+            Prompt::Text(text) => Ok(self.tokenizer.encode(&text, Special::PROMPT)?),
+            Prompt::Tokens(tokens) => Ok(tokens),
+        }
+    }
+
+    /// The error for a text that can't fit, however it is tokenised.
+    pub(crate) fn prompt_too_long(&self) -> RequestError {
+        let (bytes, room) = (self.max_prompt_bytes(), self.context());
+        let message = format!(
+            "the prompt has more than {bytes} bytes, which never fit into the {room} tokens that prompt and answer have room \
+             for; shorten it, or raise --context or --kv-memory"
+        );
+        RequestError::new(ErrorKind::ContextLengthExceeded, message).at("messages")
+    }
+
+    /// Renders the template, tokenises and compiles the grammar. Takes time that grows with
+    /// [`Prompt::bytes`], and some tens of milliseconds more for structured output.
+    pub fn prepare(&self, job: Job) -> Result<Prepared, RequestError> {
+        let Job { prompt, context, structured, .. } = job;
+        let (mut tokens, form, structured) = match prompt {
+            Prompt::Conversation(conversation) => {
+                let tokens = conversation.encode(self)?;
+                let options = conversation.output_options(&self.style, &self.prompt_end(&tokens));
+                (tokens, OutputForm::Message(options), conversation.structured(structured))
+            }
+            other => (self.encode(other)?, OutputForm::Continuation, structured),
+        };
+        let grammar = structured.map(|structured| structured.compile(self, &self.prompt_end(&tokens)));
+        let grammar = grammar.transpose()?;
+        if !context.is_empty() {
+            tokens.splice(..0, context);
+        }
+        let ends = if job.ignore_eos { Vec::new() } else { self.tokenizer.eos_tokens().to_vec() };
+        let request = Request {
+            prompt: tokens,
+            params: job.sampling.into_params(),
+            max_tokens: job.max_tokens,
+            min_tokens: job.min_tokens,
+            score_prompt: job.prompt_logprobs,
+            ends,
+            grammar,
+            n: job.n.get(),
+            ..Request::default()
+        };
+        Ok(Prepared { request, form, stop: job.stop })
+    }
+
+    /// Hands a prepared job to the backend. Never waits: what can't be served, or not now, is turned down at once.
+    pub fn submit(&self, prepared: Prepared) -> Result<GenerationStream, RequestError> {
+        let Prepared { request, form, stop } = prepared;
+        let choices = (0..request.sequences()).map(|_| self.choice(&form, &stop)).collect();
+        let prompt_tokens = request.prompt.len();
+        let queue_timeout = request.queue_timeout;
+        let events = self.backend().submit(request)?;
+        Ok(GenerationStream::new(events, choices, prompt_tokens, queue_timeout))
+    }
+
+    fn choice(&self, form: &OutputForm, stop: &[String]) -> ChoiceText {
+        let detokenizer = self.tokenizer.detokenizer();
+        match form {
+            OutputForm::Continuation => ChoiceText::new(detokenizer.continuing(), stop, None),
+            OutputForm::Message(options) => {
+                let parser = options.clone().map(|options| OutputParser::new(&self.style, options));
+                ChoiceText::new(detokenizer.showing(self.style.markup()), stop, parser)
+            }
+        }
+    }
+
+    /// The end of a prompt, as text.
+    fn prompt_end(&self, tokens: &[u32]) -> String {
+        let from = tokens.len().saturating_sub(PROMPT_END);
+        self.tokenizer.decode(&tokens[from..], SpecialTokens::Keep)
+    }
+}

@@ -1,0 +1,40 @@
+//! Text generation on a [`Backend`](ropeway_engine::Backend): what is asked, and the text that comes back.
+//!
+//! ```text
+//! Job ─ Generator::prepare ─> Prepared ─ Generator::submit ─> GenerationStream ─> GenerationEvent ... ─ Collector ─> Choice
+//!      template, tokenise,    engine Request                  detokenise, stop strings,
+//!      compile the grammar                                    reasoning, tool calls
+//! ```
+//! One implementation for every caller: the HTTP server, `ropeway run` and `ropeway batch`. It relies on the text and
+//! grammar crates and on a backend's events. It must never know HTTP, a wire format or an operator's limits: callers
+//! parse their own requests into a [`Job`] and render [`GenerationEvent`]s in their own form.
+//!
+//! # Layout
+//! - [`job`]: what is asked; [`conversation`]: messages and tools; [`sampling`]: parameter ranges; [`structured`]: the
+//!   form that an answer has to follow.
+//! - [`generator`]: a model that generates text. [`stream`]: its output, from the events of `choice`. [`collect`]: whole
+//!   choices.
+//! - [`error`]: failed requests; [`identity`]: ids of responses.
+
+#![forbid(unsafe_code)]
+
+mod choice;
+pub mod collect;
+pub mod conversation;
+pub mod error;
+pub mod generator;
+pub mod identity;
+pub mod job;
+pub mod sampling;
+pub mod stream;
+pub mod structured;
+
+pub use collect::{Choice, Collector, Generated, ToolCall, collect};
+pub use conversation::{Conversation, ToolChoice};
+pub use error::{ErrorKind, RequestError};
+pub use generator::{Generator, Prepared};
+pub use identity::{Identity, unique};
+pub use job::{Job, Prompt};
+pub use sampling::Sampling;
+pub use stream::{Finish, GenerationEvent, GenerationStream, StopReason, text_of};
+pub use structured::StructuredOutput;

@@ -1,0 +1,74 @@
+//! `/v1/chat/completions`: a conversation and its answers.
+
+mod render;
+
+pub use render::ChatRender;
+
+use ropeway_generation::{Conversation, Job, Prompt, RequestError};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::sampling::{Defaults, Fields};
+use crate::structured::StructuredFields;
+use crate::{messages, tool_choice};
+
+/// What clients send.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct ChatCompletionRequest {
+    /// The model asked for.
+    pub model: Option<String>,
+    messages: Vec<Value>,
+    max_tokens: Option<usize>,
+    max_completion_tokens: Option<usize>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<u32>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
+    functions: Option<Vec<Value>>,
+    #[serde(flatten)]
+    structured: StructuredFields,
+    chat_template_kwargs: Option<Map<String, Value>>,
+    /// Fields shared with completions.
+    #[serde(flatten)]
+    pub fields: Fields,
+}
+
+impl ChatCompletionRequest {
+    /// Whether log-probabilities are wanted.
+    pub fn wants_logprobs(&self) -> bool {
+        self.logprobs == Some(true)
+    }
+
+    /// The job that answers it.
+    pub fn into_job(self, defaults: &Defaults) -> Result<Job, RequestError> {
+        if self.functions.is_some_and(|functions| !functions.is_empty()) {
+            return Err(RequestError::invalid("functions are not supported; send tools").at("functions"));
+        }
+        let logprobs = logprobs(self.logprobs, self.top_logprobs)?;
+        let conversation = Conversation {
+            messages: messages::messages(self.messages)?,
+            tools: self.tools.unwrap_or_default(),
+            tool_choice: tool_choice::read(
+                self.tool_choice.as_ref(),
+                |named| named["function"]["name"].as_str(),
+                "tool_choice is none, auto, required or a function",
+            )?,
+            variables: self.chat_template_kwargs.unwrap_or_default(),
+            reasoning: true,
+        };
+        let job = self.fields.job(Prompt::Conversation(conversation), logprobs, defaults)?;
+        let max_tokens = self.max_completion_tokens.or(self.max_tokens).or(job.max_tokens);
+        Ok(Job { max_tokens, structured: self.structured.read()?, ..job })
+    }
+}
+
+fn logprobs(wanted: Option<bool>, top: Option<u32>) -> Result<Option<u32>, RequestError> {
+    match (wanted, top) {
+        (Some(true), top) => Ok(Some(top.unwrap_or(0))),
+        (_, Some(_)) => {
+            Err(RequestError::invalid("top_logprobs needs logprobs to be true").at("top_logprobs"))
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,128 @@
+//! `/v1/completions`: texts and their continuations.
+
+mod render;
+
+pub use render::{CompletionRender, PromptEcho, finish_reason};
+
+use ropeway_generation::{Job, Prompt, RequestError};
+use ropeway_text::{SpecialTokens, Tokenizer};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::sampling::{Defaults, Fields};
+use crate::structured::StructuredFields;
+use crate::token_ids;
+
+/// Prompts of one request; more belong into `/generate/batch` or a batch file.
+const MOST_PROMPTS: usize = 256;
+
+/// What clients send.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+pub struct CompletionRequest {
+    /// The model asked for.
+    pub model: Option<String>,
+    prompt: Value,
+    max_tokens: Option<usize>,
+    echo: Option<bool>,
+    suffix: Option<String>,
+    logprobs: Option<u32>,
+    best_of: Option<usize>,
+    #[serde(flatten)]
+    structured: StructuredFields,
+    /// Fields shared with chat completions.
+    #[serde(flatten)]
+    pub fields: Fields,
+}
+
+impl CompletionRequest {
+    /// A job for each of its prompts.
+    pub fn into_jobs(self, defaults: &Defaults) -> Result<Vec<Job>, RequestError> {
+        self.check()?;
+        let prompt_logprobs = self.logprobs.filter(|_| self.echoes());
+        let structured = self.structured.read()?;
+        let fields = self.fields;
+        let job = |(index, prompt)| -> Result<Job, RequestError> {
+            let job = fields.clone().job(prompt, self.logprobs, &defaults.numbered(index as u64))?;
+            let max_tokens = self.max_tokens.or(job.max_tokens);
+            Ok(Job { max_tokens, prompt_logprobs, structured: structured.clone(), ..job })
+        };
+        prompts(self.prompt)?.into_iter().enumerate().map(job).collect()
+    }
+
+    /// How its responses look.
+    pub fn shape(&self) -> CompletionShape {
+        CompletionShape {
+            n: self.fields.choices().max(1),
+            echo: self.echoes(),
+            logprobs: self.logprobs.is_some(),
+            include_usage: self.fields.delivery().include_usage,
+        }
+    }
+
+    fn check(&self) -> Result<(), RequestError> {
+        let bad = |field: &str, message: &str| Err(RequestError::invalid(message).at(field));
+        if self.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
+            return bad("suffix", "this model can't fill in before a suffix; leave it out");
+        }
+        if self.best_of.is_some_and(|best| best != self.fields.choices()) {
+            return bad("best_of", "best_of must equal n: every answer is returned");
+        }
+        if self.echoes() && self.fields.delivery().stream && self.logprobs.is_some() {
+            return bad("echo", "echo with logprobs can't be streamed; set stream to false");
+        }
+        Ok(())
+    }
+
+    fn echoes(&self) -> bool {
+        self.echo.unwrap_or(false)
+    }
+}
+
+/// How completions look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionShape {
+    /// Choices per prompt.
+    pub n: usize,
+    /// Whether choices begin with their prompt.
+    pub echo: bool,
+    /// Whether log-probabilities are wanted.
+    pub logprobs: bool,
+    /// Whether a stream ends with the usage.
+    pub include_usage: bool,
+}
+
+impl CompletionShape {
+    /// The text that the choices of a prompt begin with; empty without an echo.
+    pub fn echo(&self, prompt: &Prompt, tokenizer: &Tokenizer) -> String {
+        match prompt {
+            Prompt::Text(text) if self.echo => text.clone(),
+            Prompt::Tokens(tokens) if self.echo => tokenizer.decode(tokens, SpecialTokens::Keep),
+            _ => String::new(),
+        }
+    }
+}
+
+/// A string, several, token ids, or several lists of them.
+fn prompts(prompt: Value) -> Result<Vec<Prompt>, RequestError> {
+    let list = match prompt {
+        Value::Array(list) if list.iter().any(|item| !item.is_number()) => list,
+        one => vec![one],
+    };
+    if list.len() > MOST_PROMPTS {
+        let message = format!("at most {MOST_PROMPTS} prompts in one request");
+        return Err(RequestError::invalid(message).at("prompt"));
+    }
+    list.into_iter().map(one_prompt).collect()
+}
+
+fn one_prompt(prompt: Value) -> Result<Prompt, RequestError> {
+    match prompt {
+        Value::String(text) => Ok(Prompt::Text(text)),
+        Value::Array(ids) => token_ids::read(&ids, "prompt").map(Prompt::Tokens),
+        _ => {
+            let message = "prompt must be text, token ids, or a list of either";
+            Err(RequestError::invalid(message).at("prompt"))
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Completions as clients receive them: whole, or as a stream of chunks.
+
+use std::task::Poll;
+
+use futures_util::{Stream, StreamExt, stream};
+use ropeway_engine::Usage;
+use ropeway_executor::Sampled;
+use ropeway_generation::{Choice, Finish, Generated, GenerationEvent, Identity, StopReason, text_of};
+use ropeway_text::Tokenizer;
+use serde_json::{Value, json};
+
+use super::CompletionShape;
+use crate::object::object;
+use crate::{error, logprobs, usage};
+
+/// What an echo shows of a prompt.
+#[derive(Clone, Debug, Default)]
+pub struct PromptEcho {
+    /// Its text; empty if nothing is echoed.
+    pub text: String,
+    /// Its first token, which has no probability.
+    pub first: Option<u32>,
+}
+
+/// Renders the answers to one request's prompts.
+pub struct CompletionRender {
+    /// The response's name.
+    pub identity: Identity,
+    /// For the texts of tokens.
+    pub tokenizer: Tokenizer,
+    /// How the response looks.
+    pub shape: CompletionShape,
+    /// The request's prompts.
+    pub prompts: Vec<PromptEcho>,
+}
+
+impl CompletionRender {
+    /// The whole response; what was generated is in the order of the prompts.
+    pub fn whole(&self, generated: &[Generated]) -> Value {
+        let (mut choices, mut usages) = (Vec::new(), Vec::new());
+        for (prompt, generated) in self.prompts.iter().zip(generated) {
+            for choice in &generated.choices {
+                choices.push(self.choice(choices.len(), prompt, &generated.prompt_logprobs, choice));
+                usages.push(choice.finish.usage);
+            }
+        }
+        let mut response = object(&self.identity, "text_completion");
+        response["choices"] = choices.into();
+        response["usage"] = self.usage(&usages);
+        response
+    }
+
+    fn choice(&self, index: usize, prompt: &PromptEcho, scored: &[Sampled], choice: &Choice) -> Value {
+        let (first, scored) = if self.shape.echo { (prompt.first, scored) } else { (None, &[][..]) };
+        let logprobs = || logprobs::completions(&self.tokenizer, first, scored.iter().chain(&choice.tokens));
+        json!({
+            "index": index,
+            "text": format!("{}{}", prompt.text, choice.text),
+            "logprobs": self.shape.logprobs.then(logprobs),
+            "finish_reason": finish_reason(&choice.finish.reason),
+        })
+    }
+
+    /// Every prompt counts once, however many choices it got.
+    fn usage(&self, usages: &[Usage]) -> Value {
+        let firsts = usages.iter().step_by(self.shape.n);
+        let (prompt, cached) =
+            firsts.fold((0, 0), |(prompt, cached), usage| (prompt + usage.prompt, cached + usage.cached));
+        usage::totals(prompt, cached, usages.iter().map(|usage| usage.generated).sum())
+    }
+
+    /// Chunks of all prompts' choices as they are generated.
+    pub fn stream(
+        self,
+        events: Vec<impl Stream<Item = GenerationEvent> + Send + Unpin + 'static>,
+    ) -> impl Stream<Item = Value> + Send + 'static {
+        let n = self.shape.n;
+        let numbered = events
+            .into_iter()
+            .enumerate()
+            .map(move |(prompt, events)| events.map(move |event| (prompt, event)));
+        let mut usages = vec![Usage::default(); self.prompts.len() * n];
+        let mut ended = false;
+        let mut events = stream::select_all(numbered);
+        let mut echoed = !self.shape.echo;
+        stream::poll_fn(move |context| {
+            if !echoed {
+                echoed = true;
+                let echo = |(i, prompt): (usize, &PromptEcho)| self.text(i * n, &prompt.text, &[], None);
+                return Poll::Ready(Some(self.prompts.iter().enumerate().map(echo).collect::<Vec<_>>()));
+            }
+            match events.poll_next_unpin(context) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Some((prompt, event))) => {
+                    Poll::Ready(Some(self.event(prompt * n, event, &mut usages).into_iter().collect()))
+                }
+                Poll::Ready(None) if ended || !self.shape.include_usage => Poll::Ready(None),
+                Poll::Ready(None) => {
+                    ended = true;
+                    let mut last = object(&self.identity, "text_completion");
+                    (last["choices"], last["usage"]) = (json!([]), self.usage(&usages));
+                    Poll::Ready(Some(vec![last]))
+                }
+            }
+        })
+        .flat_map(stream::iter)
+    }
+
+    /// `first` is the number of the prompt's first choice among all.
+    fn event(&self, first: usize, event: GenerationEvent, usages: &mut [Usage]) -> Option<Value> {
+        match event {
+            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => None,
+            GenerationEvent::Output { choice, deltas, tokens } => {
+                Some(self.text(first + choice, &text_of(deltas), &tokens, None))
+            }
+            GenerationEvent::Finished {
+                finish: Finish { reason: StopReason::Failed(failed), .. }, ..
+            } => Some(error::body(&failed)),
+            GenerationEvent::Finished { choice, finish } => {
+                usages[first + choice] = finish.usage;
+                Some(self.text(first + choice, "", &[], Some(&finish.reason)))
+            }
+        }
+    }
+
+    fn text(&self, index: usize, text: &str, tokens: &[Sampled], reason: Option<&StopReason>) -> Value {
+        let wants_logprobs = self.shape.logprobs && !tokens.is_empty();
+        let mut chunk = object(&self.identity, "text_completion");
+        chunk["choices"] = json!([{
+            "index": index,
+            "text": text,
+            "logprobs": wants_logprobs.then(|| logprobs::completions(&self.tokenizer, None, tokens)),
+            "finish_reason": reason.map(finish_reason),
+        }]);
+        chunk
+    }
+}
+
+/// Why a choice ended, in OpenAI's words.
+pub fn finish_reason(reason: &StopReason) -> &'static str {
+    match reason {
+        StopReason::EndOfText | StopReason::StopString(_) => "stop",
+        StopReason::Length => "length",
+        StopReason::Failed(_) => "error",
+    }
+}

@@ -1,0 +1,31 @@
+//! OpenAI's wire formats, without HTTP: request bodies to [`Job`](ropeway_generation::Job)s, generated text to response
+//! bodies.
+//!
+//! Shared by the server's routes and by the lines of a batch file, so that a body means the same in both. Unknown fields
+//! are ignored; a known one that can't be honoured is an error, never silence. It must never know a socket, a status code
+//! or a file.
+//!
+//! # Layout
+//! - [`chat`], [`completions`], [`embeddings`]: a request and its responses each.
+//! - [`sampling`]: fields that chat and completions share; [`messages`], [`structured`], [`tool_choice`]: parts of a request.
+//! - [`logprobs`], [`usage`], [`error`], [`object`]: parts of a response.
+
+#![forbid(unsafe_code)]
+
+pub mod chat;
+pub mod completions;
+pub mod embeddings;
+pub mod error;
+pub mod logprobs;
+pub mod messages;
+pub mod object;
+pub mod sampling;
+pub mod structured;
+pub mod token_ids;
+pub mod tool_choice;
+pub mod usage;
+
+pub use chat::ChatCompletionRequest;
+pub use completions::CompletionRequest;
+pub use embeddings::EmbeddingsRequest;
+pub use sampling::Defaults;

@@ -1,0 +1,138 @@
+//! Jobs of HTTP requests: checked against the caller's limits, prepared off the threads that streams run on, submitted
+//! in the caller's name, and observed until they end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::{Stream, StreamExt};
+use ropeway_engine::Request;
+use ropeway_generation::{GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt};
+
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::guard::limits::Sizes;
+use crate::model::Model;
+use crate::offload::offload;
+
+/// Prepares a job and submits it.
+pub async fn generate(model: &Arc<Model>, job: Job, caller: Caller) -> Result<ObservedStream, ApiError> {
+    let prepared = prepare(model, job, &caller).await?;
+    submit(model, prepared, caller)
+}
+
+/// A prompt's tokens, for questions that generate nothing.
+pub async fn encode(model: &Arc<Model>, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
+    let model = Arc::clone(model);
+    offload(prompt.bytes(), move || model.generator.encode(prompt)).await
+}
+
+/// Checks a job and prepares it.
+pub async fn prepare(model: &Arc<Model>, job: Job, caller: &Caller) -> Result<Prepared, ApiError> {
+    let (model, limits, bytes) = (Arc::clone(model), caller.limits, work(&job));
+    offload(bytes, move || prepare_here(&model.generator, limits, job)).await
+}
+
+/// Checks and prepares many jobs; one that is wrong is an error of its own.
+pub async fn prepare_all(
+    model: &Arc<Model>,
+    jobs: Vec<Job>,
+    caller: &Caller,
+) -> Result<Vec<Result<Prepared, ApiError>>, ApiError> {
+    let (model, limits) = (Arc::clone(model), caller.limits);
+    let bytes = jobs.iter().map(work).fold(0, usize::saturating_add);
+    offload(bytes, move || {
+        let prepared = jobs.into_iter().map(|job| prepare_here(&model.generator, limits, job));
+        Ok::<_, ApiError>(prepared.collect())
+    })
+    .await
+}
+
+fn prepare_here(generator: &Generator, limits: Sizes, job: Job) -> Result<Prepared, ApiError> {
+    limits.check(&job)?;
+    let prepared = generator.prepare(job)?;
+    limits.check_prompt(prepared.request.prompt.len())?;
+    Ok(prepared)
+}
+
+/// Bytes to read; compiling a grammar takes long whatever the size.
+fn work(job: &Job) -> usize {
+    if job.compiles_grammar() { usize::MAX } else { job.prompt.bytes() }
+}
+
+/// Hands a prepared job to the model's backend, in the caller's name.
+pub fn submit(model: &Model, mut prepared: Prepared, caller: Caller) -> Result<ObservedStream, ApiError> {
+    prepared.request = Request {
+        client: caller.client,
+        class: caller.class,
+        salt: caller.salt.clone(),
+        deadline: caller.deadline,
+        queue_timeout: caller.queue_timeout,
+        ..prepared.request
+    };
+    let stream = model.generator.submit(prepared)?;
+    caller.progress.submitted(caller.class, stream.prompt_tokens());
+    Ok(ObservedStream { stream, caller, seen: Seen::Nothing })
+}
+
+/// How far a request was seen to be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    Nothing,
+    Begun,
+    FirstToken,
+}
+
+/// A request's text as it is generated. Its progress is told to the log, and its tokens are booked when it is dropped.
+pub struct ObservedStream {
+    stream: GenerationStream,
+    caller: Caller,
+    seen: Seen,
+}
+
+impl ObservedStream {
+    /// Tokens of the prompt.
+    pub fn prompt_tokens(&self) -> usize {
+        self.stream.prompt_tokens()
+    }
+
+    /// Prompt tokens that came from the prefix cache, as far as known.
+    pub fn cached_tokens(&self) -> usize {
+        self.stream.cached_tokens()
+    }
+
+    fn observe(&mut self) {
+        if self.seen < Seen::Begun && self.stream.has_begun() {
+            self.seen = Seen::Begun;
+            self.caller.progress.started();
+        }
+        if self.seen < Seen::FirstToken && self.stream.generated_tokens() > 0 {
+            self.seen = Seen::FirstToken;
+            self.caller.progress.first_token();
+        }
+    }
+}
+
+impl Stream for ObservedStream {
+    type Item = GenerationEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<GenerationEvent>> {
+        let polled = self.stream.poll_next_unpin(context);
+        self.observe();
+        if let Poll::Ready(Some(GenerationEvent::Finished { finish, .. })) = &polled {
+            self.caller.progress.finished(&finish.usage);
+        }
+        polled
+    }
+}
+
+impl Drop for ObservedStream {
+    /// However it ends, what was computed is booked.
+    fn drop(&mut self) {
+        let (cached, generated) = (self.stream.cached_tokens(), self.stream.generated_tokens());
+        self.caller.progress.ended(cached, generated);
+        if let Some(permit) = &self.caller.permit {
+            permit.spend(self.stream.prompt_tokens().saturating_sub(cached) + generated);
+        }
+    }
+}
