@@ -29,7 +29,7 @@ class Server(Served):
     """Ropeway with so much KV memory."""
 
     def __init__(self, binary, memory):
-        command = lambda port: [binary, "serve", "--port", port, "--kv-memory", memory, "--queue", 4096]
+        command = lambda port: [binary, "serve", "--listen", f"127.0.0.1:{port}", "--kv-memory", memory]
         super().__init__(command, "/health/ready")
 
     def ask(self, tokens, new, priority, model="smollm2:135m"):

@@ -23,6 +23,17 @@ pub enum Device {
     Lost,
 }
 
+impl Device {
+    /// Its name in answers about health.
+    pub fn name(self) -> &'static str {
+        match self {
+            Device::Working => "working",
+            Device::Restarting => "restarting",
+            Device::Lost => "lost",
+        }
+    }
+}
+
 /// The latest records and metrics, and how many requests are on their way in.
 #[derive(Debug, Default)]
 pub struct Board {

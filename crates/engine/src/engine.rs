@@ -33,6 +33,9 @@ use crate::sequence::{Sequence, Slot};
 use crate::settings::Settings;
 use crate::stream::{Event, FinishReason};
 
+/// A step that waited so long for the hardware shares it with other models.
+const CONTENDED: Duration = Duration::from_millis(1);
+
 /// What a turn of the engine came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
@@ -232,6 +235,7 @@ impl Engine {
                 let busy_since = flight.launched.max(self.collected);
                 let execute = now.saturating_sub(busy_since).saturating_sub(self.output.waited);
                 self.scheduler.cost.observe(flight.plan.work, execute);
+                self.scheduler.contended = self.output.waited >= CONTENDED;
                 self.commit(&flight, now);
                 self.publish(&flight, execute, now);
             }

@@ -43,6 +43,8 @@ pub struct Scheduler {
     promises: Promises,
     /// Steps planned so far.
     steps: u64,
+    /// Whether other models wait for the same hardware.
+    pub contended: bool,
     heap: Vec<Reverse<Place>>,
     streams: Vec<Slot>,
 }
@@ -58,6 +60,7 @@ impl Scheduler {
             turns: Turns::default(),
             promises: Promises::default(),
             steps: 0,
+            contended: false,
             heap: Vec::new(),
             streams: Vec::new(),
         }
@@ -94,7 +97,8 @@ impl Scheduler {
 
     fn judging(&self, roster: &Roster, now: Duration) -> Judging<'_> {
         let step_tokens = roster.limits().step_tokens;
-        Judging { cost: &self.cost, now, step_tokens, odd: !self.steps.is_multiple_of(2) }
+        let (odd, contended) = (!self.steps.is_multiple_of(2), self.contended);
+        Judging { cost: &self.cost, now, step_tokens, odd, contended }
     }
 
     /// Candidates, the first on top.

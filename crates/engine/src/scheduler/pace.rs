@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! nobody streams                    throughput   2 x target, and at least what 96 % of the largest steps' speed takes
+//!   but other models wait           contended    target, and at least what 90 % of the largest steps' speed takes
 //! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves
 //! the prompt has lost its share     target       --itl-target, and at least 4/3 x what the streams take by themselves
 //! ```
@@ -44,6 +45,9 @@ const IDLE: f64 = 2.0;
 /// what its tokens cost.
 const EFFICIENT: [(f64, f64); 2] = [(0.97, 1.0), (0.96, 0.7)];
 
+/// The same while other models wait for the hardware: their streams wait for this step to end.
+const CONTENDED: f64 = 0.9;
+
 /// Default time between two tokens of a stream that a prompt beside it may cause: 10 tokens a second, which is faster
 /// than people read, and enough time for a chunk of some 100 tokens on two cores, so that prompts lose little.
 pub const DEFAULT_ITL_TARGET: Duration = Duration::from_millis(100);
@@ -68,6 +72,8 @@ pub(super) struct Judging<'a> {
     pub(super) step_tokens: usize,
     /// Whether this is one of every second step.
     pub(super) odd: bool,
+    /// Whether other models wait for the same hardware.
+    pub(super) contended: bool,
 }
 
 impl Judging<'_> {
@@ -94,6 +100,9 @@ impl Pace {
 
     /// Seconds that a step with this prompt in it may take; `streams` is what it takes without any prompt.
     pub(super) fn allowed(self, judging: Judging<'_>, sequence: &Sequence, streams: f64) -> f64 {
+        if streams == 0.0 && judging.contended {
+            return judging.cost.efficient(sequence.start(), judging.step_tokens, CONTENDED).max(self.target);
+        }
         if streams == 0.0 {
             let (share, part) = if judging.odd { EFFICIENT[0] } else { EFFICIENT[1] };
             let efficient = judging.cost.efficient(sequence.start(), judging.step_tokens, share);

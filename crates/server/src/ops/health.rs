@@ -1,13 +1,16 @@
 //! Whether the server lives, has started, and takes requests.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use ropeway_engine::Device;
 use serde_json::{Value, json};
 
 use crate::app::Shared;
+use crate::model::Model;
 
 /// Where the server is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,25 @@ fn answer(healthy: bool, app: &Shared) -> Answer {
         Phase::Ready => "ready",
         Phase::Draining => "draining",
     };
-    (status, Json(json!({ "status": phase })))
+    let mut body = json!({ "status": phase });
+    let disturbed = disturbed(app);
+    if !disturbed.is_empty() {
+        body["devices"] = disturbed.into_iter().map(|(model, device)| (model, device.name())).collect();
+    }
+    (status, Json(body))
+}
+
+/// The models whose device does not compute, and what became of it.
+fn disturbed(app: &Shared) -> Vec<(String, Device)> {
+    let device = |model: &Arc<Model>| Some((model.name.clone(), model.engine().board()?.device()));
+    let devices = app.models.all().iter().filter_map(device).collect::<Vec<_>>();
+    devices.into_iter().filter(|(_, device)| *device != Device::Working).collect()
+}
+
+/// Whether there are models, and none of them computes.
+fn is_disabled(app: &Shared) -> bool {
+    let models = app.models.all().len();
+    models > 0 && disturbed(app).len() == models
 }
 
 /// It answers, so it lives.
@@ -57,9 +78,9 @@ pub async fn live(State(app): State<Shared>) -> Answer {
     answer(true, &app)
 }
 
-/// Whether a request sent now would be taken.
+/// Whether a request sent now would be taken, and could be answered.
 pub async fn ready(State(app): State<Shared>) -> Answer {
-    answer(app.life.phase() == Phase::Ready, &app)
+    answer(app.life.phase() == Phase::Ready && !is_disabled(&app), &app)
 }
 
 /// Whether everything is loaded.

@@ -89,6 +89,22 @@ fn page(engines: &[Engine]) -> String {
         m.cached_tokens as f64
     });
     one("counter", "preemptions_total", "Sequences preempted.", &|(_, m, ..)| m.preemptions as f64);
+    one("counter", "drafted_tokens_total", "Tokens drafted.", &|(_, m, ..)| m.drafted_tokens as f64);
+    one("counter", "accepted_tokens_total", "Drafted tokens that were right.", &|(_, m, ..)| {
+        m.accepted_tokens as f64
+    });
+    one("counter", "failed_steps_total", "Steps that failed and were computed in parts.", &|(_, m, ..)| {
+        m.failed_steps as f64
+    });
+    one("counter", "device_restarts_total", "Times the device was lost and restarted.", &|(_, m, ..)| {
+        m.restarts as f64
+    });
+    one(
+        "counter",
+        "step_wait_seconds_total",
+        "Time that steps waited for cores that other models had.",
+        &|(_, m, ..)| m.waited.as_secs_f64(),
+    );
     one("counter", "guided_tokens_total", "Tokens chosen among what a grammar allowed.", &|(_, m, ..)| {
         m.guided_tokens as f64
     });

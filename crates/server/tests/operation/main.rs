@@ -5,6 +5,7 @@
 #[path = "../../../../tests/default_models.rs"]
 mod default_models;
 mod guard;
+mod health;
 mod identity;
 mod library;
 mod limits;

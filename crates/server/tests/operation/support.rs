@@ -8,7 +8,7 @@ use axum::http::{Request, Response};
 use ropeway_engine::{Settings, spawn};
 use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_server::{App, Model, ModelFacts, Models, router};
-use ropeway_testkit::MockExecutor;
+use ropeway_testkit::{Fault, MockExecutor};
 use ropeway_text::{ChatTemplate, Tokenizer};
 use ropeway_weights::Checkpoint;
 use serde_json::{Value, json};
@@ -65,10 +65,19 @@ impl Executor for Gated {
     fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
         self.inner.collect(guides, output)
     }
+
+    fn restart(&mut self) -> Result<(), ExecutorError> {
+        self.inner.restart()
+    }
 }
 
 /// A model on a gated engine that lets so many requests wait; `None` (and a reason on the screen) without a tokenizer.
 pub fn model(name: &str, queue: usize) -> Option<(Arc<Model>, Gate)> {
+    faulty_model(name, queue, vec![])
+}
+
+/// The same on an executor that goes wrong in these ways.
+pub fn faulty_model(name: &str, queue: usize, faults: Vec<Fault>) -> Option<(Arc<Model>, Gate)> {
     let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
     let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
     let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
@@ -82,7 +91,7 @@ pub fn model(name: &str, queue: usize) -> Option<(Arc<Model>, Gate)> {
         ..Limits::EXAMPLE
     };
     let gate = Gate::default();
-    let executor = Gated { inner: MockExecutor::new(limits), gate: gate.clone() };
+    let executor = Gated { inner: MockExecutor::new(limits).with_faults(faults), gate: gate.clone() };
     let (handle, _) = spawn(Box::new(executor), &Settings { queue, ..Settings::default() });
     let model = Model::new(name.into(), tokenizer, template, ModelFacts::default(), handle);
     Some((Arc::new(model), gate))
