@@ -192,15 +192,15 @@ fn bodies_of_smollm2(lines: &[Value], more: &[&str]) -> Option<Vec<Value>> {
     Some(results.iter().map(|result| result["response"]["body"].clone()).collect())
 }
 
-fn line(url: &str, body: Value) -> Value {
+fn line(url: &str, body: &Value) -> Value {
     json!({"custom_id": body.to_string(), "method": "POST", "url": url, "body": body})
 }
 
-fn chat(more: Value) -> Value {
+fn chat(more: &Value) -> Value {
     let mut body =
         json!({"messages": [{"role": "user", "content": "How warm is it in Rome?"}], "max_tokens": 64});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    line("/v1/chat/completions", body)
+    line("/v1/chat/completions", &body)
 }
 
 #[test]
@@ -210,10 +210,10 @@ fn answers_follow_the_format_that_a_line_asks_for() {
     let format =
         json!({"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": schema}});
     let lines = [
-        chat(json!({"response_format": format})),
-        chat(json!({"structured_outputs": {"regex": "[0-9]{2} degrees"}})),
-        chat(json!({"guided_choice": ["warm", "cold"]})),
-        line("/v1/completions", json!({"prompt": "It is", "guided_regex": " [a-z]{3}"})),
+        chat(&json!({"response_format": format})),
+        chat(&json!({"structured_outputs": {"regex": "[0-9]{2} degrees"}})),
+        chat(&json!({"guided_choice": ["warm", "cold"]})),
+        line("/v1/completions", &json!({"prompt": "It is", "guided_regex": " [a-z]{3}"})),
     ];
     let Some(bodies) = bodies_of_smollm2(&lines, &[]) else { return };
     let content = |index: usize| bodies[index]["choices"][0]["message"]["content"].as_str().unwrap();
@@ -230,8 +230,8 @@ fn a_line_may_force_a_tool_call() {
     let tool = json!({"type": "function", "function": {"name": "thermometer", "parameters": {
         "type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}}});
     let lines = [
-        chat(json!({"tools": [tool], "tool_choice": "required"})),
-        chat(json!({"tools": [tool],
+        chat(&json!({"tools": [tool], "tool_choice": "required"})),
+        chat(&json!({"tools": [tool],
                     "tool_choice": {"type": "function", "function": {"name": "thermometer"}}})),
     ];
     let Some(bodies) = bodies_of_smollm2(&lines, &[]) else { return };
@@ -248,10 +248,10 @@ fn a_line_may_force_a_tool_call() {
 #[test]
 fn log_probabilities_several_choices_and_several_prompts_are_as_from_the_server() {
     let lines = [
-        chat(json!({"logprobs": true, "top_logprobs": 2, "n": 2, "max_tokens": 3, "temperature": 1})),
+        chat(&json!({"logprobs": true, "top_logprobs": 2, "n": 2, "max_tokens": 3, "temperature": 1})),
         line(
             "/v1/completions",
-            json!({"prompt": ["One", "Two"], "max_tokens": 2, "echo": true, "logprobs": 1}),
+            &json!({"prompt": ["One", "Two"], "max_tokens": 2, "echo": true, "logprobs": 1}),
         ),
     ];
     let Some(bodies) = bodies_of_smollm2(&lines, &[]) else { return };
@@ -294,9 +294,9 @@ fn embeddings_lines_are_answered_beside_others_and_as_the_embed_command_does() {
     let sandbox = Sandbox::new();
     let lines = [
         json!({"id": "text", "prompt": "Once", "max_tokens": 2}),
-        line("/v1/embeddings", json!({"input": ["The sky is blue.", "Grass is green."]})),
-        line("/v1/embeddings", json!({"input": "The sky is blue.", "encoding_format": "base64"})),
-        line("/v1/embeddings", json!({"input": "x", "dimensions": 100_000})),
+        line("/v1/embeddings", &json!({"input": ["The sky is blue.", "Grass is green."]})),
+        line("/v1/embeddings", &json!({"input": "The sky is blue.", "encoding_format": "base64"})),
+        line("/v1/embeddings", &json!({"input": "x", "dimensions": 100_000})),
     ];
     batch(&sandbox, &lines, &["--ordered", "--embed-model", &minilm]).failed();
     let results = results(&sandbox);
@@ -319,7 +319,7 @@ fn embeddings_lines_are_answered_beside_others_and_as_the_embed_command_does() {
 fn without_embeddings_lines_no_embedding_model_is_needed() {
     let sandbox = Sandbox::new();
     batch(&sandbox, &prompts(1, 2), &["--embed-model", "no-such-model"]).ok();
-    let lines = [line("/v1/embeddings", json!({"input": "x"}))];
+    let lines = [line("/v1/embeddings", &json!({"input": "x"}))];
     batch(&sandbox, &lines, &["--embed-model", "./no-such-model"]).failed();
     let told = results(&sandbox)[1]["error"]["message"].as_str().unwrap().to_owned();
     assert!(told.contains("no-such-model can't be loaded"), "{told}");

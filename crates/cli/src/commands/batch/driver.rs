@@ -163,7 +163,7 @@ impl Driver {
             Ok(Landed { body, generated }) => {
                 self.tally.answered += 1;
                 self.tally.generated += generated as u64;
-                Ok(self.results.write(place, &result::line(&id, body))?)
+                Ok(self.results.write(place, &result::line(&id, &body))?)
             }
         }
     }

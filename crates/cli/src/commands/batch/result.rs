@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::error::{LineError, status};
 
 /// The line for a request that was answered.
-pub fn line(id: &str, body: Value) -> Value {
+pub fn line(id: &str, body: &Value) -> Value {
     let response = json!({ "status_code": 200, "request_id": id, "body": body });
     json!({ "custom_id": id, "response": response, "error": null })
 }
