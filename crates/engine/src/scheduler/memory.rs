@@ -52,14 +52,14 @@ pub(super) enum Found {
 
 impl Promises {
     /// What is promised to those who run.
-    pub(super) fn survey(&mut self, roster: &Roster, insists: impl Fn(&Sequence) -> bool) {
+    pub(super) fn survey(&mut self, roster: &Roster, now: Duration, insists: impl Fn(&Sequence) -> bool) {
         *self = Self::default();
         for slot in roster.running() {
             let sequence = roster.get(*slot);
             let (class, owed) = (sequence.class() as usize, sequence.owed(roster.limits().block_tokens));
             self.owed[class] += owed;
             self.kept[class] += 1;
-            if is_protected(sequence) {
+            if is_protected(sequence, now) {
                 self.protected += owed;
             } else if owed > 0 && insists(sequence) {
                 self.kept[class] += owed;
@@ -115,7 +115,7 @@ impl Promises {
         if !comfortable && !waits && now < resumes {
             return Found::Nothing;
         }
-        let yields = |other: &Sequence| other.class() > class && !is_protected(other);
+        let yields = |other: &Sequence| other.class() > class && !is_protected(other, now);
         let reclaimable = if comfortable { 0 } else { roster.reclaimable(yields) };
         let fits = owed <= free + reclaimable;
         if waits && !fits && self.is_owing(class) {
@@ -137,9 +137,9 @@ impl Promises {
     }
 }
 
-/// Whether it lost blocks so often that it is left alone now.
-pub(super) fn is_protected(sequence: &Sequence) -> bool {
-    sequence.preemptions >= MOST_PREEMPTIONS
+/// Whether it lost blocks so often that it is left alone now: once it has waited for its turn.
+pub(super) fn is_protected(sequence: &Sequence, now: Duration) -> bool {
+    sequence.preemptions >= MOST_PREEMPTIONS && now >= sequence.resumes
 }
 
 /// How many tokens a sequence can go on with `blocks` more.
@@ -160,7 +160,7 @@ pub(super) fn claim(roster: &mut Roster, plan: &mut Plan, slot: Slot, tokens: us
         let yields = move |other: &Sequence| {
             let later = (other.ticket.number, other.index) > after;
             let behind = other.class() > class || (other.class() == class && (later || !other.is_decoding()));
-            behind && !is_protected(other)
+            behind && !is_protected(other, now)
         };
         if roster.reclaimable(yields) < missing {
             return false;

@@ -32,6 +32,9 @@ pub use pace::{DEFAULT_ITL_TARGET, Pace};
 pub use plan::{Plan, Planned};
 use policy::{Candidate, Place, Policy, PolicyKind, Surroundings, Turns};
 
+/// How long after a more urgent sequence came steps of less urgent prompts are kept short.
+const LATELY: Duration = Duration::from_secs(5);
+
 /// Plans steps.
 pub struct Scheduler {
     policy: Box<dyn Policy>,
@@ -43,6 +46,8 @@ pub struct Scheduler {
     promises: Promises,
     /// Steps planned so far.
     steps: u64,
+    /// When the latest sequence of each class came.
+    arrivals: [Option<Duration>; Class::ALL.len()],
     /// Whether other models wait for the same hardware.
     pub contended: bool,
     heap: Vec<Reverse<Place>>,
@@ -60,6 +65,7 @@ impl Scheduler {
             turns: Turns::default(),
             promises: Promises::default(),
             steps: 0,
+            arrivals: [None; Class::ALL.len()],
             contended: false,
             heap: Vec::new(),
             streams: Vec::new(),
@@ -69,6 +75,7 @@ impl Scheduler {
     /// A sequence came.
     pub fn arrive(&mut self, sequence: &Sequence) {
         self.clients.arrive(sequence.ticket.client);
+        self.arrivals[sequence.class() as usize] = Some(sequence.ticket.arrival);
     }
 
     /// A sequence left.
@@ -99,6 +106,12 @@ impl Scheduler {
         let step_tokens = roster.limits().step_tokens;
         let (odd, contended) = (!self.steps.is_multiple_of(2), self.contended);
         Judging { cost: &self.cost, now, step_tokens, odd, contended }
+    }
+
+    /// Whether a more urgent sequence than this class came lately, so that another one may come any moment.
+    fn expects_more_urgent(&self, class: Class, now: Duration) -> bool {
+        let lately = |arrival: &Duration| now.saturating_sub(*arrival) < LATELY;
+        self.arrivals[..class as usize].iter().flatten().any(lately)
     }
 
     /// Candidates, the first on top.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! nobody streams                    throughput   2 x target, and at least what 96 % of the largest steps' speed takes
-//!   but other models wait           contended    target, and at least what 90 % of the largest steps' speed takes
+//!   but others want the machine     contended    target, and at least what 90 % of the largest steps' speed takes
 //! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves
 //! the prompt has lost its share     target       --itl-target, and at least 4/3 x what the streams take by themselves
 //! ```
@@ -45,7 +45,7 @@ const IDLE: f64 = 2.0;
 /// what its tokens cost.
 const EFFICIENT: [(f64, f64); 2] = [(0.97, 1.0), (0.96, 0.7)];
 
-/// The same while other models wait for the hardware: their streams wait for this step to end.
+/// The same while others want the machine, who wait for this step to end.
 const CONTENDED: f64 = 0.9;
 
 /// Default time between two tokens of a stream that a prompt beside it may cause: 10 tokens a second, which is faster
@@ -72,7 +72,7 @@ pub(super) struct Judging<'a> {
     pub(super) step_tokens: usize,
     /// Whether this is one of every second step.
     pub(super) odd: bool,
-    /// Whether other models wait for the same hardware.
+    /// Whether other models wait for the same hardware, or more urgent sequences may come any moment.
     pub(super) contended: bool,
 }
 

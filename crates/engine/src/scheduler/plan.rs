@@ -48,8 +48,6 @@ pub struct Plan {
     pub class: Class,
     /// Of its tokens, those of prompts.
     pub prefill_tokens: usize,
-    /// The most urgent class of these prompts.
-    pub prompts: Option<Class>,
     /// Seconds it should take.
     pub predicted: f64,
     /// Seconds it was allowed to take.
@@ -75,10 +73,7 @@ impl Plan {
     pub fn push(&mut self, planned: Planned, class: Class) {
         self.work = self.work.and(planned.work());
         self.class = self.class.min(class);
-        if planned.prefill {
-            self.prefill_tokens += planned.tokens;
-            self.prompts = Some(self.prompts.map_or(class, |prompts| prompts.min(class)));
-        }
+        self.prefill_tokens += if planned.prefill { planned.tokens } else { 0 };
         self.chunks.push(planned);
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ropeway_executor::{Class, Limits};
 
 use super::memory::{self, Asking, Found};
-use super::pace::gentle;
+use super::pace::{Judging, gentle};
 use super::policy::Place;
 use super::{Plan, Planned, Scheduler};
 use crate::cost::Work;
@@ -67,7 +67,7 @@ impl Scheduler {
     fn survey(&mut self, roster: &Roster, now: Duration) {
         let mut promises = std::mem::take(&mut self.promises);
         let judging = self.judging(roster, now);
-        promises.survey(roster, |sequence| judging.insists_on_memory(sequence));
+        promises.survey(roster, now, |sequence| judging.insists_on_memory(sequence));
         self.promises = promises;
     }
 
@@ -108,16 +108,18 @@ impl Scheduler {
             return Placing::NoRoom;
         }
         let judging = self.judging(roster, now);
+        let contended = judging.contended || self.expects_more_urgent(sequence.class(), now);
+        let judging = Judging { contended, ..judging };
         // Streams that are less urgent than the prompt do not hold it back.
         let streams = if plan.is_empty() || plan.class > sequence.class() { 0.0 } else { streams };
-        let outranked = plan.prompts.is_some_and(|prompts| prompts < sequence.class());
+        let outranked = plan.class < sequence.class() && !self.turns.is_overdue(sequence.class(), now);
         let allowed = if outranked {
-            // Someone more urgent waits for the end of this step.
+            // Someone more urgent waits for the end of this step, for a first token or for the next.
             gentle(self.cost.predict(plan.work))
         } else {
             self.pace.allowed(judging, sequence, streams)
         };
-        let insists = judging.insists_on_memory(sequence) && !memory::is_protected(sequence);
+        let insists = judging.insists_on_memory(sequence) || memory::is_protected(sequence, now);
         // First know that there is time, then look for blocks.
         let Some(tokens) = self.chunk(plan, sequence, allowed, &limits) else { return Placing::NoBudget };
         let asking = Asking { slot, tokens, waits, insists, now };

@@ -22,7 +22,11 @@ impl Turns {
 
     /// The place of `class` in the step: those overdue first, then by urgency.
     pub fn rank(&self, class: Class, now: Duration) -> usize {
-        let overdue = now.saturating_sub(self.0[class as usize]) >= TURN;
-        if overdue { class as usize } else { Class::ALL.len() + class as usize }
+        if self.is_overdue(class, now) { class as usize } else { Class::ALL.len() + class as usize }
+    }
+
+    /// Whether `class` is due for a turn.
+    pub fn is_overdue(&self, class: Class, now: Duration) -> bool {
+        now.saturating_sub(self.0[class as usize]) >= TURN
     }
 }
