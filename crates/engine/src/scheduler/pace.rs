@@ -64,6 +64,15 @@ impl Default for Pace {
     }
 }
 
+/// What a prompt's chunk is computed beside, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beside {
+    /// What the streams take by themselves.
+    pub(super) streams: f64,
+    /// What is planned so far takes, if someone waits for the end of the step: for a next token, or for a first one.
+    pub(super) awaited: f64,
+}
+
 /// What a sequence's loss is judged by.
 #[derive(Clone, Copy)]
 pub(super) struct Judging<'a> {
@@ -98,12 +107,13 @@ impl Pace {
         Self { target: target.as_secs_f64() }
     }
 
-    /// Seconds that a step with this prompt in it may take; `streams` is what it takes without any prompt.
-    pub(super) fn allowed(self, judging: Judging<'_>, sequence: &Sequence, streams: f64) -> f64 {
-        if streams == 0.0 && judging.contended {
+    /// Seconds that a step with this prompt in it may take.
+    pub(super) fn allowed(self, judging: Judging<'_>, sequence: &Sequence, beside: Beside) -> f64 {
+        let Beside { streams, awaited } = beside;
+        if awaited == 0.0 && judging.contended {
             return judging.cost.efficient(sequence.start(), judging.step_tokens, CONTENDED).max(self.target);
         }
-        if streams == 0.0 {
+        if awaited == 0.0 {
             let (share, part) = if judging.odd { EFFICIENT[0] } else { EFFICIENT[1] };
             let efficient = judging.cost.efficient(sequence.start(), judging.step_tokens, share);
             return efficient.max(part * IDLE * self.target);
@@ -111,7 +121,7 @@ impl Pace {
         let insisting = self.beside(streams);
         let (whole, lost) = judging.whole_and_lost(sequence);
         let patient = whole > self.target && lost < PATIENCE * whole;
-        if patient { gentle(streams).min(insisting) } else { insisting }
+        if patient { gentle(awaited).min(insisting) } else { insisting }
     }
 
     /// Seconds that a step may take in which work that takes `unavoidable` seconds has to be done.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ropeway_executor::{Class, Limits};
 
 use super::memory::{self, Asking, Found};
-use super::pace::{Judging, gentle};
+use super::pace::{Beside, Judging, gentle};
 use super::policy::Place;
 use super::{Plan, Planned, Scheduler};
 use crate::cost::Work;
@@ -33,7 +33,8 @@ impl Scheduler {
         mut order: BinaryHeap<Reverse<Place>>,
         plan: &mut Plan,
     ) {
-        let mut streams = if plan.is_empty() { 0.0 } else { self.cost.predict(plan.work) };
+        let streams = if plan.is_empty() { 0.0 } else { self.cost.predict(plan.work) };
+        let mut beside = Beside { streams, awaited: streams };
         plan.allowed = plan.allowed.max(streams);
         self.survey(roster, now);
         // Whoever finds no room closes the door to those after it: were they let in, it would wait for ever. More urgent
@@ -48,12 +49,11 @@ impl Scheduler {
             if waits && closed.is_some_and(|closed| class >= closed) {
                 continue;
             }
-            match self.place(roster, now, plan, slot, streams) {
+            match self.place(roster, now, plan, slot, beside) {
                 Placing::Placed => {
                     self.turns.took(roster.get(slot).class(), now);
                     if plan.chunks.last().is_some_and(|chunk| chunk.rows > 0) {
-                        // Someone waits for a first token: that is a stream, too.
-                        streams = self.cost.predict(plan.work);
+                        beside.awaited = self.cost.predict(plan.work);
                     }
                 }
                 Placing::NoRoom if waits => closed = Some(class),
@@ -78,13 +78,13 @@ impl Scheduler {
         now: Duration,
         plan: &mut Plan,
         slot: Slot,
-        streams: f64,
+        beside: Beside,
     ) -> Placing {
         let limits = *roster.limits();
         let (sequence, pool) = roster.get_with_pool(slot);
         let waits = sequence.table.blocks().is_empty();
         let gained = sequence.adopt_cached(pool, limits.block_tokens);
-        let placing = self.try_place(roster, now, plan, slot, streams, waits);
+        let placing = self.try_place(roster, now, plan, slot, beside, waits);
         match placing {
             Placing::Placed => note_cached(roster.get_mut(slot), gained, plan),
             _ if waits => roster.stay(slot),
@@ -99,7 +99,7 @@ impl Scheduler {
         now: Duration,
         plan: &mut Plan,
         slot: Slot,
-        streams: f64,
+        beside: Beside,
         waits: bool,
     ) -> Placing {
         let limits = *roster.limits();
@@ -111,13 +111,14 @@ impl Scheduler {
         let contended = judging.contended || self.expects_more_urgent(sequence.class(), now);
         let judging = Judging { contended, ..judging };
         // Streams that are less urgent than the prompt do not hold it back.
-        let streams = if plan.is_empty() || plan.class > sequence.class() { 0.0 } else { streams };
+        let alone = plan.is_empty() || plan.class > sequence.class();
+        let beside = if alone { Beside::default() } else { beside };
         let outranked = plan.class < sequence.class() && !self.turns.is_overdue(sequence.class(), now);
         let allowed = if outranked {
             // Someone more urgent waits for the end of this step, for a first token or for the next.
             gentle(self.cost.predict(plan.work))
         } else {
-            self.pace.allowed(judging, sequence, streams)
+            self.pace.allowed(judging, sequence, beside)
         };
         let insists = judging.insists_on_memory(sequence) || memory::is_protected(sequence, now);
         // First know that there is time, then look for blocks.
@@ -179,7 +180,7 @@ impl Scheduler {
         let waits = sequence.table.blocks().is_empty();
         let gained = sequence.adopt_cached(pool, limits.block_tokens);
         let sequence = roster.get(slot);
-        let allowed = self.pace.allowed(self.judging(roster, now), sequence, 0.0);
+        let allowed = self.pace.allowed(self.judging(roster, now), sequence, Beside::default());
         let most = self.chunk(plan, sequence, allowed, &limits).unwrap_or(1);
         let tokens = memory::relieve(roster, plan, slot, most, now);
         if tokens == 0 || !memory::take(roster, plan, slot, tokens) {
