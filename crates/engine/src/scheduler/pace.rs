@@ -4,6 +4,7 @@
 //! nobody streams                    throughput   2 x target, and at least what 96 % of the largest steps' speed takes
 //!   but others want the machine     contended    target, and at least what 90 % of the largest steps' speed takes
 //! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves
+//! the others are more urgent        behind       half the target, and at least 1.25 x what they take by themselves
 //! the prompt has lost its share     target       --itl-target, and at least 4/3 x what the streams take by themselves
 //! ```
 //! A step near what the streams need anyway lets short answers finish almost as if they were alone, at little cost to
@@ -32,6 +33,10 @@ const MEMORY_PATIENCE: f64 = 0.5;
 
 /// Share of a step's time that prompts which insist get at least, whatever the streams cost.
 const SHARE: f64 = 0.25;
+
+/// A step in which a prompt is computed beside more urgent work, as a share of the target: shorter ones would spend most of
+/// the machine's time on what every step costs.
+const BEHIND: f64 = 0.5;
 
 /// What less urgent streams may add to a step in which a more urgent prompt is computed, as a share of the target.
 const OPTIONAL: f64 = 0.2;
@@ -129,6 +134,12 @@ impl Pace {
         self.target.max(unavoidable / (1.0 - SHARE))
     }
 
+    /// Seconds that a step may take for the sake of a prompt that is less urgent than others in the step, who take `others`
+    /// seconds of it themselves.
+    pub(super) fn behind(self, others: f64) -> f64 {
+        gentle(others).max(BEHIND * self.target)
+    }
+
     /// Seconds that a step may take with less urgent streams, if a more urgent prompt wants the rest of its time.
     pub(super) fn slightly_beyond(self, unavoidable: f64) -> f64 {
         unavoidable + OPTIONAL * self.target.max(unavoidable)
@@ -136,6 +147,6 @@ impl Pace {
 }
 
 /// Seconds that a step may take that others wait for, who take `others` seconds of it themselves.
-pub(super) fn gentle(others: f64) -> f64 {
+fn gentle(others: f64) -> f64 {
     GENTLE * others
 }

@@ -10,6 +10,8 @@ use crate::sequence::Slot;
 pub struct Planned {
     /// Whose.
     pub slot: Slot,
+    /// How urgent it is.
+    pub class: Class,
     /// The sequence's epoch when this was planned: if it is another one later, there is nothing to advance.
     pub epoch: u32,
     /// Position of its first token.
@@ -44,6 +46,8 @@ pub struct Plan {
     pub copies: Vec<(BlockId, BlockId)>,
     /// All of it together.
     pub work: Work,
+    /// The same by class.
+    pub work_of: [Work; Class::ALL.len()],
     /// The most urgent class that has a part in it.
     pub class: Class,
     /// Of its tokens, those of prompts.
@@ -69,10 +73,12 @@ impl Plan {
         *self = Self { chunks, copies, class: Class::Bulk, ..Self::default() };
     }
 
-    /// Adds a chunk of a sequence of this class.
-    pub fn push(&mut self, planned: Planned, class: Class) {
+    /// Adds a chunk.
+    pub fn push(&mut self, planned: Planned) {
         self.work = self.work.and(planned.work());
-        self.class = self.class.min(class);
+        let work = &mut self.work_of[planned.class as usize];
+        *work = work.and(planned.work());
+        self.class = self.class.min(planned.class);
         self.prefill_tokens += if planned.prefill { planned.tokens } else { 0 };
         self.chunks.push(planned);
     }
@@ -82,7 +88,14 @@ impl Plan {
         let Some(place) = self.chunks.iter().position(|chunk| chunk.slot == slot) else { return };
         let planned = self.chunks.remove(place);
         self.work = self.work.without(planned.work());
+        let work = &mut self.work_of[planned.class as usize];
+        *work = work.without(planned.work());
         self.prefill_tokens -= if planned.prefill { planned.tokens } else { 0 };
+    }
+
+    /// What is more urgent than `class`.
+    pub fn work_before(&self, class: Class) -> Work {
+        self.work_of[..class as usize].iter().fold(Work::default(), |all, work| all.and(*work))
     }
 
     /// Whether there is nothing to do.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ropeway_executor::{Class, Limits};
 
 use super::memory::{self, Asking, Found};
-use super::pace::{Beside, Judging, gentle};
+use super::pace::{Beside, Judging};
 use super::policy::Place;
 use super::{Plan, Planned, Scheduler};
 use crate::cost::Work;
@@ -116,7 +116,7 @@ impl Scheduler {
         let outranked = plan.class < sequence.class() && !self.turns.is_overdue(sequence.class(), now);
         let allowed = if outranked {
             // Someone more urgent waits for the end of this step, for a first token or for the next.
-            gentle(self.cost.predict(plan.work))
+            self.pace.behind(self.cost.predict(plan.work_before(sequence.class())))
         } else {
             self.pace.allowed(judging, sequence, beside)
         };
@@ -234,6 +234,7 @@ fn push_prompt(roster: &Roster, plan: &mut Plan, slot: Slot, tokens: usize) {
         .rows_of(tokens, (limits.step_rows - plan.work.rows).min(free + 1 + tokens * sequence.rows_each()));
     let planned = Planned {
         slot,
+        class: sequence.class(),
         epoch: sequence.epoch,
         start: sequence.start(),
         tokens,
@@ -241,7 +242,7 @@ fn push_prompt(roster: &Roster, plan: &mut Plan, slot: Slot, tokens: usize) {
         rows,
         prefill: !sequence.is_decoding(),
     };
-    plan.push(planned, sequence.class());
+    plan.push(planned);
 }
 
 /// The first time it is planned, what the cache saved is the request's; later it is only getting back its own.

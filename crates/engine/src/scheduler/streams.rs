@@ -127,6 +127,7 @@ fn place(roster: &mut Roster, plan: &mut Plan, slot: Slot, tokens: usize, now: D
     let drafted = tokens.saturating_sub(sequence.pending());
     let planned = Planned {
         slot,
+        class: sequence.class(),
         epoch: sequence.epoch,
         start: sequence.start(),
         tokens,
@@ -134,5 +135,5 @@ fn place(roster: &mut Roster, plan: &mut Plan, slot: Slot, tokens: usize, now: D
         rows: sequence.rows_of(tokens, 1 + drafted),
         prefill: false,
     };
-    plan.push(planned, sequence.class());
+    plan.push(planned);
 }

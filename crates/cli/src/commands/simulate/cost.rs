@@ -15,10 +15,10 @@ pub struct Cost(pub CostModel);
 
 impl Default for Cost {
     /// SmolLM2-135M in 4 bits on 2 cores of an Ice Lake Xeon: fitted to the table in docs/performance.md (prefill of 512 and
-    /// 4,000 tokens at 1,398 and 745 tokens a second, decode of 1 and 64 streams at 159 and 658, and of one stream that
-    /// holds 7,600 tokens in 30 ms).
+    /// 4,000 tokens at 1,398 and 745 tokens a second, decode of 1 and 64 streams at 159 and 658). These do not tell
+    /// reading a position from attending to it.
     fn default() -> Self {
-        Self(CostModel::known([4.8e-3, 6.1e-4, 5.1e-4, 3.6e-7, 2.8e-6]))
+        Self(CostModel::known([4.8e-3, 6.1e-4, 7.9e-4, 3.6e-7, 0.0]))
     }
 }
 
