@@ -71,6 +71,9 @@ fn a_step_allocates_nothing_once_warm() {
         ..Request::greedy((0..50).map(|at| (i * 31 + at) % 1000).collect(), new)
     };
     let mut streams: Vec<_> = (0..STREAMS).map(|i| handle.submit(ask(i, 400)).expect("room")).collect();
+    while engine.roster().running().len() < STREAMS as usize {
+        turn(&mut engine, &mut streams);
+    }
     // More wait than there are rows.
     streams.extend((0..STREAMS).map(|i| handle.submit(ask(STREAMS + i, 50)).expect("room")));
     for _ in 0..100 {

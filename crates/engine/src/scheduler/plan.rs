@@ -3,7 +3,7 @@
 use ropeway_executor::{BlockId, Class};
 
 use crate::cost::Work;
-use crate::sequence::Slot;
+use crate::sequence::{Sequence, Slot};
 
 /// One sequence's part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,12 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// The next `tokens` of a sequence: none of them drafted, none of a prompt, and no rows.
+    pub(super) fn of(sequence: &Sequence, slot: Slot, tokens: usize) -> Self {
+        let (class, epoch, start) = (sequence.class(), sequence.epoch, sequence.start());
+        Self { slot, class, epoch, start, tokens, drafted: 0, rows: 0, prefill: false }
+    }
+
     /// Tokens that are computed for good; drafted ones come on top if they are right.
     pub fn certain(&self) -> usize {
         self.tokens - self.drafted

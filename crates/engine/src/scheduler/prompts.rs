@@ -49,7 +49,7 @@ impl Scheduler {
             if waits && closed.is_some_and(|closed| class >= closed) {
                 continue;
             }
-            match self.place(roster, now, plan, slot, beside) {
+            match self.place(roster, plan, Prompt { slot, waits, now, beside }) {
                 Placing::Placed => {
                     self.turns.took(roster.get(slot).class(), now);
                     if plan.chunks.last().is_some_and(|chunk| chunk.rows > 0) {
@@ -72,57 +72,32 @@ impl Scheduler {
     }
 
     /// Gives the candidate a chunk, admitting it first if it waits.
-    fn place(
-        &mut self,
-        roster: &mut Roster,
-        now: Duration,
-        plan: &mut Plan,
-        slot: Slot,
-        beside: Beside,
-    ) -> Placing {
-        let limits = *roster.limits();
-        let (sequence, pool) = roster.get_with_pool(slot);
-        let waits = sequence.table.blocks().is_empty();
-        let gained = sequence.adopt_cached(pool, limits.block_tokens);
-        let placing = self.try_place(roster, now, plan, slot, beside, waits);
+    fn place(&mut self, roster: &mut Roster, plan: &mut Plan, prompt: Prompt) -> Placing {
+        let block_tokens = roster.limits().block_tokens;
+        let (sequence, pool) = roster.get_with_pool(prompt.slot);
+        let gained = sequence.adopt_cached(pool, block_tokens);
+        let placing = self.try_place(roster, plan, prompt);
         match placing {
-            Placing::Placed => note_cached(roster.get_mut(slot), gained, plan),
-            _ if waits => roster.stay(slot),
+            Placing::Placed => note_cached(roster.get_mut(prompt.slot), gained, plan),
+            _ if prompt.waits => roster.stay(prompt.slot),
             _ => {}
         }
         placing
     }
 
-    fn try_place(
-        &mut self,
-        roster: &mut Roster,
-        now: Duration,
-        plan: &mut Plan,
-        slot: Slot,
-        beside: Beside,
-        waits: bool,
-    ) -> Placing {
-        let limits = *roster.limits();
+    fn try_place(&mut self, roster: &mut Roster, plan: &mut Plan, prompt: Prompt) -> Placing {
+        let Prompt { slot, waits, now, .. } = prompt;
         let sequence = roster.get(slot);
         if waits && !has_row(roster, sequence.class()) {
             return Placing::NoRoom;
         }
-        let judging = self.judging(roster, now);
-        let contended = judging.contended || self.expects_more_urgent(sequence.class(), now);
-        let judging = Judging { contended, ..judging };
-        // Streams that are less urgent than the prompt do not hold it back.
-        let alone = plan.is_empty() || plan.class > sequence.class();
-        let beside = if alone { Beside::default() } else { beside };
-        let outranked = plan.class < sequence.class() && !self.turns.is_overdue(sequence.class(), now);
-        let allowed = if outranked {
-            // Someone more urgent waits for the end of this step, for a first token or for the next.
-            self.pace.behind(self.cost.predict(plan.work_before(sequence.class())))
-        } else {
-            self.pace.allowed(judging, sequence, beside)
-        };
-        let insists = judging.insists_on_memory(sequence) || memory::is_protected(sequence, now);
         // First know that there is time, then look for blocks.
-        let Some(tokens) = self.chunk(plan, sequence, allowed, &limits) else { return Placing::NoBudget };
+        let allowed = self.allowed(roster, plan, prompt);
+        let Some(tokens) = self.chunk(plan, sequence, allowed, roster.limits()) else {
+            return Placing::NoBudget;
+        };
+        let insists = self.judging(roster, now).insists_on_memory(sequence);
+        let insists = insists || memory::is_protected(sequence, now);
         let asking = Asking { slot, tokens, waits, insists, now };
         let Found::For(tokens) = self.promises.find(roster, plan, asking) else { return Placing::NoRoom };
         if !memory::take(roster, plan, slot, tokens) {
@@ -135,6 +110,23 @@ impl Scheduler {
         plan.allowed = plan.allowed.max(allowed);
         push_prompt(roster, plan, slot, tokens);
         Placing::Placed
+    }
+
+    /// Seconds that the step may take with the candidate in it.
+    fn allowed(&self, roster: &Roster, plan: &Plan, prompt: Prompt) -> f64 {
+        let Prompt { slot, now, beside, .. } = prompt;
+        let sequence = roster.get(slot);
+        let class = sequence.class();
+        if plan.class < class && !self.turns.is_overdue(class, now) {
+            // Someone more urgent waits for the end of this step, for a first token or for the next.
+            return self.pace.behind(self.cost.predict(plan.work_before(class)));
+        }
+        let judging = self.judging(roster, now);
+        let contended = judging.contended || self.expects_more_urgent(class, now);
+        // Streams that are less urgent than the prompt do not hold it back.
+        let alone = plan.is_empty() || plan.class > class;
+        let beside = if alone { Beside::default() } else { beside };
+        self.pace.allowed(Judging { contended, ..judging }, sequence, beside)
     }
 
     /// How many tokens the candidate gets, if any.
@@ -208,6 +200,16 @@ fn to_tile(tokens: usize, before: usize, tile: usize) -> usize {
     }
 }
 
+/// A candidate for a part of the step.
+#[derive(Clone, Copy, Debug)]
+struct Prompt {
+    slot: Slot,
+    /// Whether it has no place in the batch yet.
+    waits: bool,
+    now: Duration,
+    beside: Beside,
+}
+
 /// What became of a candidate.
 enum Placing {
     /// It is part of the step.
@@ -232,17 +234,8 @@ fn push_prompt(roster: &Roster, plan: &mut Plan, slot: Slot, tokens: usize) {
     let free = limits.step_rows.min(limits.step_tokens).saturating_sub(roster.running().len());
     let rows = sequence
         .rows_of(tokens, (limits.step_rows - plan.work.rows).min(free + 1 + tokens * sequence.rows_each()));
-    let planned = Planned {
-        slot,
-        class: sequence.class(),
-        epoch: sequence.epoch,
-        start: sequence.start(),
-        tokens,
-        drafted: 0,
-        rows,
-        prefill: !sequence.is_decoding(),
-    };
-    plan.push(planned);
+    let prefill = !sequence.is_decoding();
+    plan.push(Planned { rows, prefill, ..Planned::of(sequence, slot, tokens) });
 }
 
 /// The first time it is planned, what the cache saved is the request's; later it is only getting back its own.

@@ -125,15 +125,6 @@ fn place(roster: &mut Roster, plan: &mut Plan, slot: Slot, tokens: usize, now: D
     let Some(tokens) = claimed else { return };
     let sequence = roster.get(slot);
     let drafted = tokens.saturating_sub(sequence.pending());
-    let planned = Planned {
-        slot,
-        class: sequence.class(),
-        epoch: sequence.epoch,
-        start: sequence.start(),
-        tokens,
-        drafted,
-        rows: sequence.rows_of(tokens, 1 + drafted),
-        prefill: false,
-    };
-    plan.push(planned);
+    let rows = sequence.rows_of(tokens, 1 + drafted);
+    plan.push(Planned { drafted, rows, ..Planned::of(sequence, slot, tokens) });
 }
