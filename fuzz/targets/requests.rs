@@ -57,6 +57,7 @@ fn server() -> &'static Server {
             step_tokens: 128,
             step_rows: 32,
             vocab,
+            ..Limits::EXAMPLE
         };
         let (engine, _) = spawn(Box::new(MockExecutor::new(limits)), &Settings::default());
         let models = Models::default();
