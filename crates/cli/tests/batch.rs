@@ -143,7 +143,8 @@ fn a_stop_string_ends_the_answer_before_it() {
 #[test]
 fn an_interrupted_batch_says_how_to_go_on_and_does() {
     let sandbox = Sandbox::new();
-    let mut lines = prompts(48, 100);
+    // Enough that the interruption comes before the end.
+    let mut lines = prompts(480, 100);
     lines[0]["max_tokens"] = json!(1);
     sandbox.write("in.jsonl", &jsonl(&lines));
     let mut command = sandbox.command(&arguments(&tiny(), &[]));
@@ -162,7 +163,7 @@ fn an_interrupted_batch_says_how_to_go_on_and_does() {
     let mut ids = ids(&results);
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!((ids.len(), results.len()), (48, 48));
+    assert_eq!((ids.len(), results.len()), (480, 480));
 }
 
 #[test]

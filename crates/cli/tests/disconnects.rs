@@ -123,18 +123,19 @@ fn a_client_that_leaves_frees_its_blocks_in_every_state_and_family() {
     queued(&server);
 }
 
-/// One request holds most of the memory; those behind it leave before they got any.
+/// One request holds most of the memory; those behind it leave before they got what they need. One of them may be let in and
+/// wait inside for the rest.
 fn queued(server: &Server) {
     let before = Seen::at(server);
     let holder = Family::OpenAi.ask(server, 1500, Delivery::Streamed);
     until("the memory is taken", || server.running() == 1);
     let behind: Vec<_> = FAMILIES.iter().map(|family| family.ask(server, 1200, Delivery::Streamed)).collect();
-    until("the others wait", || server.waiting() == 4);
+    until("the others wait", || server.waiting() >= 3);
     for (stream, left) in behind.into_iter().zip((0..4).rev()) {
         drop(stream);
-        until("one waits less", || server.waiting() == left);
+        until("one waits less", || server.waiting() <= left);
     }
     until("four are cancelled", || Seen::at(server).cancelled == before.cancelled + 4);
-    assert_eq!(server.running(), 1, "who holds the memory is not disturbed");
+    until("who holds the memory is left", || server.running() == 1);
     leaves(server, holder, "the holder");
 }
