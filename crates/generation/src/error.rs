@@ -90,6 +90,8 @@ impl From<SequenceError> for RequestError {
     fn from(error: SequenceError) -> Self {
         let kind = match &error {
             SequenceError::Row(RowError::Grammar(_) | RowError::NothingAllowed) => ErrorKind::InvalidRequest,
+            // The server starts the engine again; the request may be sent again.
+            SequenceError::EngineGone => ErrorKind::Overloaded,
             _ => ErrorKind::Internal,
         };
         Self::new(kind, error.to_string())
