@@ -11,6 +11,7 @@ turns costs nothing. Python's standard library only.
 """
 
 import argparse
+import collections
 import itertools
 import json
 import pathlib
@@ -86,6 +87,35 @@ def read_prompts(server):
     return lambda: Load(SENDERS, ask)
 
 
+class Predictions:
+    """How well steps were predicted while both models ran, from the server's own counters."""
+
+    COUNTERS = ("steps_total", "mispredicted_steps_total", "step_compute_seconds_total", "step_predicted_seconds_total")
+
+    def __init__(self, server):
+        self.server, self.totals = server, collections.Counter()
+
+    def read(self):
+        with urllib.request.urlopen(f"{self.server.url}/metrics", timeout=10) as page:
+            lines = (line.split() for line in page.read().decode().splitlines())
+            values = {line[0]: float(line[-1]) for line in lines if line[0] != "#"}
+        names = ((model, counter) for model in (FIRST, SECOND) for counter in self.COUNTERS)
+        return {(model, counter): values.get(f'ropeway_{counter}{{model_name="{model}"}}', 0) for model, counter in names}
+
+    def begin(self):
+        self.before = self.read()
+
+    def end(self):
+        for name, value in self.read().items():
+            self.totals[name] += value - self.before[name]
+
+    def report(self):
+        for model in (FIRST, SECOND):
+            steps, off, computed, predicted = (self.totals[model, counter] for counter in self.COUNTERS)
+            if steps:
+                print(f"{model}: {steps:.0f} steps computed in {computed / predicted:.2f} of predicted, {1 - off / steps:.0%} within 20 %")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ropeway", default="target/release/ropeway")
@@ -111,15 +141,18 @@ def compare(server, options):
     def generate():
         return Load(STREAMS, lambda: post(f"{server.url}/v1/completions", chat)["usage"]["completion_tokens"])
 
-    rounds = []
+    rounds, predictions = [], Predictions(server)
     for _ in range(options.rounds):
         (tokens,), (others,) = rates([generate()], options.seconds), rates([other()], options.seconds)
+        predictions.begin()
         both = rates([generate(), other()], options.seconds)
+        predictions.end()
         rounds.append((tokens, others, both[0] / tokens, both[1] / others))
     tokens, others, kept, shared = (statistics.median(column) for column in zip(*rounds))
     unit = dict(embeddings="texts", prompts="prompt tokens")[options.beside]
     print(f"alone: {tokens:.0f} tokens/s of {STREAMS} streams, {others:.0f} {unit}/s")
     print(f"together: generation keeps {kept:.2f}, {options.beside} {shared:.2f} of that")
+    predictions.report()
 
 
 if __name__ == "__main__":

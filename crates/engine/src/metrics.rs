@@ -68,6 +68,12 @@ pub struct Metrics {
     pub steps: u64,
     /// Time spent in steps.
     pub busy: Duration,
+    /// Of it, time to compute.
+    pub computing: Duration,
+    /// What computing was predicted to take.
+    pub predicted: Duration,
+    /// Steps whose computing took more than [`FAITHFUL`] more or less than predicted.
+    pub mispredicted_steps: u64,
     /// Prompt tokens computed.
     pub prefill_tokens: u64,
     /// Prompt tokens that the prefix cache saved.
@@ -104,6 +110,14 @@ pub struct Metrics {
     pub kv_use: f64,
 }
 
+/// By how much the time to compute a step may differ from its prediction, as a share of it.
+pub const FAITHFUL: f64 = 0.2;
+
+fn is_faithful(record: &StepRecord) -> bool {
+    let predicted = record.predicted.as_secs_f64();
+    (record.execute.as_secs_f64() - predicted).abs() <= FAITHFUL * predicted
+}
+
 impl Metrics {
     /// The experience of a class.
     pub fn class(&mut self, class: Class) -> &mut Experience {
@@ -114,6 +128,9 @@ impl Metrics {
     pub(crate) fn step(&mut self, record: &StepRecord, rows: usize) {
         self.steps += 1;
         self.busy += record.plan + record.execute + record.commit;
+        self.computing += record.execute;
+        self.predicted += record.predicted;
+        self.mispredicted_steps += u64::from(!is_faithful(record));
         self.prefill_tokens += record.prefill_tokens as u64;
         self.cached_tokens += record.cached_tokens as u64;
         self.preemptions += record.preempted as u64;
@@ -172,5 +189,16 @@ mod tests {
         }
         assert_eq!((histogram.counts[0], histogram.counts[1], histogram.counts[20]), (2, 1, 1));
         assert_eq!(histogram.count(), 4);
+    }
+
+    #[test]
+    fn a_step_far_from_its_prediction_is_counted() {
+        let mut metrics = Metrics::default();
+        for milliseconds in [79, 81, 119, 121] {
+            let (execute, predicted) = (Duration::from_millis(milliseconds), Duration::from_millis(100));
+            metrics.step(&StepRecord { execute, predicted, ..StepRecord::default() }, 1);
+        }
+        assert_eq!((metrics.steps, metrics.mispredicted_steps), (4, 2));
+        assert_eq!((metrics.computing, metrics.predicted), (metrics.predicted, Duration::from_millis(400)));
     }
 }

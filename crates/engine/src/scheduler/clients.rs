@@ -12,10 +12,9 @@
 //! all would stay behind for as long as ever new clients come. A client that leaves keeps what it owes until the level
 //! has caught up; what it is owed is forfeited.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::time::Duration;
 
+use super::id_map::IdMap;
 use crate::request::ClientId;
 
 /// What a generated token counts in prompt tokens: it takes a whole step of waiting rather than a share of one.
@@ -41,23 +40,17 @@ struct Counter {
 }
 
 /// Counters of one kind of client.
-#[derive(Debug)]
-struct Ledger<K> {
-    counters: HashMap<K, Counter>,
+#[derive(Debug, Default)]
+struct Ledger {
+    counters: IdMap<Counter>,
     /// Clients with sequences here.
     present: usize,
     /// What a client that was here all the time would have received.
     level: f64,
 }
 
-impl<K> Default for Ledger<K> {
-    fn default() -> Self {
-        Self { counters: HashMap::new(), present: 0, level: 0.0 }
-    }
-}
-
-impl<K: Copy + Eq + Hash> Ledger<K> {
-    fn arrive(&mut self, client: K) {
+impl Ledger {
+    fn arrive(&mut self, client: u64) {
         let level = self.level;
         let newcomer = Counter { received: level, present: 0, left: Duration::ZERO };
         let counter = self.counters.entry(client).or_insert(newcomer);
@@ -68,7 +61,7 @@ impl<K: Copy + Eq + Hash> Ledger<K> {
         counter.present += 1;
     }
 
-    fn depart(&mut self, client: K, now: Duration) {
+    fn depart(&mut self, client: u64, now: Duration) {
         let Some(counter) = self.counters.get_mut(&client) else { return };
         counter.present -= 1;
         if counter.present > 0 {
@@ -91,7 +84,7 @@ impl<K: Copy + Eq + Hash> Ledger<K> {
         }
     }
 
-    fn charge(&mut self, client: K, tokens: f64) {
+    fn charge(&mut self, client: u64, tokens: f64) {
         let Some(counter) = self.counters.get_mut(&client) else { return };
         counter.received += tokens;
         self.level += tokens / self.present.max(1) as f64;
@@ -107,7 +100,7 @@ impl<K: Copy + Eq + Hash> Ledger<K> {
         });
     }
 
-    fn excess(&self, client: K) -> f64 {
+    fn excess(&self, client: u64) -> f64 {
         self.counters.get(&client).map_or(0.0, |counter| counter.received - self.level)
     }
 }
@@ -115,8 +108,8 @@ impl<K: Copy + Eq + Hash> Ledger<K> {
 /// The counters of all accounts and their sessions.
 #[derive(Debug, Default)]
 pub struct Clients {
-    accounts: Ledger<u64>,
-    sessions: HashMap<u64, Ledger<u64>>,
+    accounts: Ledger,
+    sessions: IdMap<Ledger>,
 }
 
 impl Clients {

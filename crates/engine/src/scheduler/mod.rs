@@ -10,6 +10,7 @@
 //! tokens' values, text or wall-clock time, and a plan is plain data: the same roster, clock and costs give the same plan.
 
 mod clients;
+mod id_map;
 pub mod memory;
 mod pace;
 pub mod plan;

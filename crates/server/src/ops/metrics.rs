@@ -78,6 +78,15 @@ fn page(engines: &[Engine]) -> String {
     one("counter", "requests_total", "Requests taken in.", &|(_, m, ..)| m.requests as f64);
     one("counter", "steps_total", "Steps computed.", &|(_, m, ..)| m.steps as f64);
     one("counter", "step_seconds_total", "Time spent in steps.", &|(_, m, ..)| m.busy.as_secs_f64());
+    one("counter", "step_compute_seconds_total", "Time steps took to compute.", &|(_, m, ..)| {
+        m.computing.as_secs_f64()
+    });
+    one("counter", "step_predicted_seconds_total", "What that was predicted to take.", &|(_, m, ..)| {
+        m.predicted.as_secs_f64()
+    });
+    one("counter", "mispredicted_steps_total", "Steps over 20 % off their prediction.", &|(_, m, ..)| {
+        m.mispredicted_steps as f64
+    });
     one("counter", "prompt_tokens_total", "Prompt tokens, computed or cached.", &|(_, m, ..)| {
         (m.prefill_tokens + m.cached_tokens) as f64
     });

@@ -80,6 +80,7 @@ pub fn batch(model: &str, record: &StepRecord) {
         preempted = record.preempted,
         kv_percent = (100 * record.blocks.referenced / record.blocks.total().max(1)),
         ms = milliseconds(record.plan + record.execute + record.commit),
+        compute_ms = milliseconds(record.execute),
         predicted_ms = milliseconds(record.predicted),
         allowed_ms = milliseconds(record.allowed),
     );
