@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, StepOutput};
+use ropeway_executor::{Batch, CostGuess, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_kernels::activations;
 use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
@@ -88,6 +88,8 @@ impl CpuOptions {
 pub struct CpuExecutor {
     tenant: Tenant,
     decoder: Decoder,
+    /// What steps will cost, before any was measured.
+    cost: CostGuess,
     kv: KvCache,
     work: Workspace,
     samplers: Samplers,
@@ -123,7 +125,8 @@ impl CpuExecutor {
         let samplers = Samplers::new(&compute);
         let tenant = options.machine.join(decoder.spec.layers.len(), compute.scratch_bytes());
         let (arrays, done) = (StepArrays::default(), StepOutput::default());
-        Ok(Self { tenant, decoder, kv, work, samplers, arrays, done })
+        let cost = guess::cost(&decoder, options.machine.threads().most());
+        Ok(Self { tenant, decoder, cost, kv, work, samplers, arrays, done })
     }
 
     /// The model.
@@ -151,7 +154,7 @@ impl CpuExecutor {
     pub fn forward(&mut self, batch: &Batch) -> Result<(), ExecutorError> {
         self.prepare(batch)?;
         if !batch.tokens.is_empty() {
-            let mut lease = self.tenant.lease(lease_request(batch));
+            let mut lease = self.tenant.lease(lease_request(batch, self.cost));
             self.decoder.forward(&mut lease, &self.arrays.step(), &mut self.kv, &mut self.work);
         }
         Ok(())
@@ -169,8 +172,14 @@ impl CpuExecutor {
 }
 
 /// A step is leased whole: its streams wait for all of it.
-fn lease_request(batch: &Batch) -> LeaseRequest {
-    LeaseRequest { class: batch.class, budget: batch.expected, tokens: batch.tokens.len(), yields: false }
+fn lease_request(batch: &Batch, cost: CostGuess) -> LeaseRequest {
+    LeaseRequest { class: batch.class, budget: batch.expected, size: size(batch, cost), yields: false }
+}
+
+/// The step's tokens, and as many more as its attention to earlier positions costs.
+fn size(batch: &Batch, cost: CostGuess) -> usize {
+    let pairs = batch.chunks.iter().map(|chunk| (chunk.tokens.len() * chunk.start) as u64).sum::<u64>();
+    batch.tokens.len() + (pairs.saturating_mul(cost.pair) / cost.token.max(1)) as usize
 }
 
 /// Flattens a batch into the arrays that the forward pass reads.
@@ -197,7 +206,7 @@ impl Executor for CpuExecutor {
             vocab: self.decoder.spec.vocab,
             tile: activations::TILE,
             ahead: 0,
-            cost: guess::cost(&self.decoder, self.tenant.machine().threads().most()),
+            cost: self.cost,
         }
     }
 
@@ -208,7 +217,7 @@ impl Executor for CpuExecutor {
         if batch.tokens.is_empty() {
             return Ok(());
         }
-        let mut lease = self.tenant.lease(lease_request(batch));
+        let mut lease = self.tenant.lease(lease_request(batch, self.cost));
         self.decoder.forward(&mut lease, &self.arrays.step(), &mut self.kv, &mut self.work);
         let logits = self.work.logit_rows(batch.rows.len());
         self.samplers.run(lease.compute(), Asked { batch, guides }, logits, &mut self.done);
@@ -220,5 +229,24 @@ impl Executor for CpuExecutor {
         output.clear();
         std::mem::swap(&mut self.done, output);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropeway_executor::Chunk;
+
+    use super::*;
+
+    #[test]
+    fn a_chunk_after_many_positions_counts_as_more_tokens() {
+        let cost = CostGuess { token: 1000, pair: 2, ..CostGuess::SMALL_CPU };
+        let chunk = |start| Batch {
+            tokens: vec![0; 100],
+            chunks: vec![Chunk { tokens: 0..100, start, blocks: 0..0 }],
+            ..Batch::default()
+        };
+        assert_eq!(size(&chunk(0), cost), 100);
+        assert_eq!(size(&chunk(10_000), cost), 100 + 2 * 1000);
     }
 }

@@ -98,9 +98,9 @@ struct Computed {
 
 impl Pass<'_> {
     /// Nobody waits for a single layer, so others may compute in between.
-    fn lease_request(&self, tokens: usize) -> LeaseRequest {
+    fn lease_request(&self, size: usize) -> LeaseRequest {
         let class = self.jobs.iter().map(|job| job.class).min().unwrap_or_default();
-        LeaseRequest { class, tokens, yields: true, ..LeaseRequest::default() }
+        LeaseRequest { class, size, yields: true, ..LeaseRequest::default() }
     }
 }
 

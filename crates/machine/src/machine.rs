@@ -161,8 +161,8 @@ pub struct LeaseRequest {
     pub class: Class,
     /// How long it is expected to take; zero where nothing is known.
     pub budget: Duration,
-    /// Tokens that are computed.
-    pub tokens: usize,
+    /// How much is computed, in tokens; attention to many positions counts as further tokens.
+    pub size: usize,
     /// Whether others may compute between two layers.
     pub yields: bool,
 }
@@ -182,14 +182,14 @@ impl Tenant {
         &self.machine
     }
 
-    /// Threads that a step of so many tokens runs on, as far as is known.
-    pub fn threads_for(&self, tokens: usize) -> usize {
-        self.tuner.best(tokens)
+    /// Threads that a step of this size runs on, as far as is known.
+    pub fn threads_for(&self, size: usize) -> usize {
+        self.tuner.best(size)
     }
 
-    /// Whether the threads of a step of so many tokens were measured.
-    pub fn is_settled(&self, tokens: usize) -> bool {
-        self.tuner.is_settled(tokens)
+    /// Whether the threads of a step of this size were measured.
+    pub fn is_settled(&self, size: usize) -> bool {
+        self.tuner.is_settled(size)
     }
 
     /// Waits for the machine. Dropping the lease gives it back; a thread must not ask for a second one before.
@@ -202,7 +202,7 @@ impl Tenant {
         shared.wait(arbiter, *id);
         let mut compute = shared.compute();
         compute.reserve_scratch(*scratch);
-        compute.set_threads(tuner.begin(request.tokens));
+        compute.set_threads(tuner.begin(request.size));
         let waited = shared.now().saturating_sub(asked);
         Lease { shared, id: *id, tuner, yields: request.yields, compute: Some(compute), waited }
     }

@@ -10,7 +10,9 @@
 //! measured            |   ^ ^ ^     ^   |    ^       ^   |     not the first after a change, nor the last of the step
 //! ```
 //! Both halves compute the same tokens at the same time, so neither the size of the step nor what else happens on the
-//! machine speaks for one of them. Steps are told apart by the power of two of their tokens. For each, the search starts
+//! machine speaks for one of them. Steps are told apart by the power of two of their size: their tokens, and as many more as
+//! attention to earlier positions is worth, because a chunk at the end of a long prompt is mostly attention, which
+//! gains from threads that the products of the same chunk would not. For each power of two, the search starts
 //! from the best of its neighbours, or from all threads, and moves to half, three quarters, three halves or twice as many
 //! as long as that is faster; it repeats after [`RECHECK`] steps. With one or two threads there is nothing to choose.
 //!
@@ -34,7 +36,7 @@ pub const RECHECK: u32 = 4096;
 /// Fewest layers that can be split into two halves with something to measure in both.
 const FEWEST_LAYERS: usize = 6;
 
-/// Buckets: steps of up to 2^20 tokens.
+/// Buckets: steps of a size up to 2^20.
 const BUCKETS: usize = 20;
 
 /// The search for one model.
@@ -85,9 +87,9 @@ impl Tuner {
         Self { most, layers, buckets: [const { None }; BUCKETS], bucket: 0, trial: None }
     }
 
-    /// A step of so many tokens begins; returns its threads.
-    pub fn begin(&mut self, tokens: usize) -> usize {
-        self.bucket = bucket_of(tokens);
+    /// A step of this size begins; returns its threads.
+    pub fn begin(&mut self, size: usize) -> usize {
+        self.bucket = bucket_of(size);
         self.trial = None;
         if self.most <= 2 || self.layers < FEWEST_LAYERS {
             return self.most;
@@ -138,15 +140,15 @@ impl Tuner {
         }
     }
 
-    /// Threads of a step of so many tokens, as far as is known.
-    pub fn best(&self, tokens: usize) -> usize {
-        let search = self.buckets[bucket_of(tokens)].as_ref();
-        search.map_or_else(|| self.nearest_to(bucket_of(tokens)), |search| search.best)
+    /// Threads of a step of this size, as far as is known.
+    pub fn best(&self, size: usize) -> usize {
+        let search = self.buckets[bucket_of(size)].as_ref();
+        search.map_or_else(|| self.nearest_to(bucket_of(size)), |search| search.best)
     }
 
-    /// Whether the search for steps of so many tokens has ended.
-    pub fn is_settled(&self, tokens: usize) -> bool {
-        let search = self.buckets[bucket_of(tokens)].as_ref();
+    /// Whether the search for steps of this size has ended.
+    pub fn is_settled(&self, size: usize) -> bool {
+        let search = self.buckets[bucket_of(size)].as_ref();
         self.most <= 2 || self.layers < FEWEST_LAYERS || search.is_some_and(|search| search.settled_for > 0)
     }
 
@@ -164,8 +166,8 @@ impl Tuner {
     }
 }
 
-fn bucket_of(tokens: usize) -> usize {
-    (tokens.max(1).ilog2() as usize).min(BUCKETS - 1)
+fn bucket_of(size: usize) -> usize {
+    (size.max(1).ilog2() as usize).min(BUCKETS - 1)
 }
 
 impl Search {

@@ -25,7 +25,7 @@ fn one_computes_at_a_time_and_everyone_gets_on() {
                 let class = Class::ALL[user % 3];
                 for step in 0..150 {
                     let request =
-                        LeaseRequest { class, yields: user % 2 == 0, tokens: step, ..Default::default() };
+                        LeaseRequest { class, yields: user % 2 == 0, size: step, ..Default::default() };
                     let mut lease = tenant.lease(request);
                     for _ in 0..3 {
                         lease.start_layer();
@@ -119,7 +119,7 @@ fn exact_threads_are_never_changed() {
     let machine = Machine::new(Isa::reference(), Threads::Exactly(3));
     let mut tenant = machine.join(30, 0);
     for _ in 0..20 {
-        let mut lease = tenant.lease(LeaseRequest { tokens: 1, ..Default::default() });
+        let mut lease = tenant.lease(LeaseRequest { size: 1, ..Default::default() });
         for _ in 0..30 {
             lease.start_layer();
             assert_eq!(lease.compute().threads(), 3);
