@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(accounts.running(WHO), 3);
         let second = accounts.admit(WHO, four, now).unwrap();
         let error = second.count_as(2).unwrap_err();
-        assert!(error.kind == Kind::RateLimited && error.message.contains("at most 4"), "{error}");
+        assert!(error.kind == Kind::RateLimited && error.message.contains("4 of your requests"), "{error}");
         assert_eq!(second.count_as(5).unwrap_err().kind, Kind::Invalid, "waiting would not help");
         drop(first);
         second.count_as(2).unwrap();
