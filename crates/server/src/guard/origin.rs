@@ -157,10 +157,11 @@ fn address(text: &str) -> Option<IpAddr> {
 /// The addresses that one account stands for: an IPv4 address, an IPv6 network of 64 bits, which is what one
 /// subscriber gets at least, or this machine under all its names.
 pub fn accounted(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+    let address = address.to_canonical();
+    match address {
+        _ if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) & !u128::from(u64::MAX)).into(),
-        address @ IpAddr::V4(_) => address,
+        IpAddr::V4(_) => address,
     }
 }
 

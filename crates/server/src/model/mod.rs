@@ -1,15 +1,18 @@
 //! Models that are served: their generators, what is known about them, how long they stay ([`lease`]), which were
 //! promised ([`promised`]) and for whom they exist ([`Visible`]).
 
+mod alias;
 pub mod lease;
 pub mod promised;
 mod visible;
 
+pub use alias::Alias;
 pub use visible::Visible;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
+use ropeway_engine::board::Board;
 use ropeway_engine::{Backend, Device};
 use ropeway_generation::Generator;
 use ropeway_text::{ChatTemplate, Tokenizer};
@@ -131,7 +134,7 @@ impl Model {
             EngineState::Failed { why } => return Condition::EngineFailed { why },
             EngineState::Started => {}
         }
-        match self.engine().board().map_or(Device::Working, |board| board.device()) {
+        match self.engine().board().map_or(Device::Working, Board::device) {
             Device::Working => Condition::Ready,
             Device::Restarting => Condition::DeviceRestarting,
             Device::Lost => Condition::DeviceLost,
@@ -147,37 +150,6 @@ impl Model {
 /// Seconds since 1970.
 pub fn unix_seconds() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
-}
-
-/// Another name for a served model; `*` at the end stands for anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alias {
-    /// What clients say.
-    pub pattern: String,
-    /// What they get.
-    pub model: String,
-}
-
-impl Alias {
-    fn covers(&self, name: &str) -> bool {
-        match self.pattern.strip_suffix('*') {
-            Some(start) => name.starts_with(start),
-            None => self.pattern == name,
-        }
-    }
-}
-
-impl std::str::FromStr for Alias {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((pattern, model)) if !pattern.is_empty() && !model.is_empty() => {
-                Ok(Self { pattern: pattern.into(), model: model.into() })
-            }
-            _ => Err(format!("{text:?} is no alias; write it as 'claude-*=smollm2:135m'")),
-        }
-    }
 }
 
 /// The models that are served. A client's word never loads or swaps one.
@@ -324,13 +296,5 @@ mod tests {
         assert!(same_name("smollm2:135m", "smollm2:latest"));
         assert!(!same_name("smollm2:135m", "smollm2:360m"));
         assert!(!same_name("smollm2:135m", "smollm"));
-    }
-
-    #[test]
-    fn an_alias_covers_a_name_or_a_beginning() {
-        let alias: Alias = "claude-*=smollm2:135m".parse().unwrap();
-        assert!(alias.covers("claude-sonnet-4-5") && !alias.covers("gpt-4o"));
-        assert!("gpt-4o=m".parse::<Alias>().unwrap().covers("gpt-4o"));
-        assert!("gpt-4o".parse::<Alias>().is_err());
     }
 }
