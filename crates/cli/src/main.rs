@@ -14,6 +14,7 @@ mod engine_args;
 mod facts;
 mod failure;
 mod interrupt;
+mod load_report;
 mod machine_args;
 mod memory;
 mod model_args;

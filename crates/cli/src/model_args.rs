@@ -12,6 +12,7 @@ use ropeway_model::{LoadOptions, Precision, Quantize, RopeScalingChoice, StepLim
 use ropeway_weights::Checkpoint;
 
 use crate::failure::Failure;
+use crate::load_report::LoadReport;
 use crate::machine_args::MachineArgs;
 use crate::pulling;
 
@@ -39,6 +40,9 @@ pub struct ModelArgs {
     /// `f32` computes everything in plain floats: slow, the judge of `fast`
     #[arg(long, value_name = "HOW", default_value = "fast")]
     precision: PrecisionArg,
+    /// Who is told how far the loading is.
+    #[arg(skip)]
+    pub report: LoadReport,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -107,7 +111,11 @@ impl ModelArgs {
             KvRoom::Bytes(bytes) => Some(options.kv_tokens_in(bytes, &checkpoint)?),
         };
         let bar = LoadBar::new();
-        let executor = CpuExecutor::load(&checkpoint, &options, &mut |done, total| bar.show(done, total))?;
+        let mut show = |done, total| {
+            bar.show(done, total);
+            self.report.tell(model, done as u64, total as u64);
+        };
+        let executor = CpuExecutor::load(&checkpoint, &options, &mut show)?;
         Ok(Loaded { files, checkpoint, executor })
     }
 

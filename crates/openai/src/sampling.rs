@@ -70,6 +70,8 @@ pub struct Fields {
     user: Option<String>,
     session_id: Option<String>,
     priority: Option<Value>,
+    /// Cached prompts are shared only with requests of the same salt.
+    cache_salt: Option<String>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
 }
@@ -114,6 +116,11 @@ impl Fields {
     /// The session or user that the request is for, as far as the body says.
     pub fn session(&self) -> Option<&str> {
         self.session_id.as_deref().or(self.user.as_deref())
+    }
+
+    /// What divides its cached prompts from others, as vLLM's clients send it.
+    pub fn cache_salt(&self) -> Option<&str> {
+        self.cache_salt.as_deref()
     }
 
     /// The class asked for: a name, or a number as vLLM's clients send it (lower is more urgent).

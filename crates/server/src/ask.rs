@@ -14,7 +14,7 @@ use axum::response::IntoResponse;
 use serde::de::DeserializeOwned;
 
 use crate::app::Shared;
-use crate::caller::{self, Caller};
+use crate::caller::{self, Caller, Claims};
 use crate::embedding::EmbeddingModel;
 use crate::error::{ApiError, Kind};
 use crate::guard::Client;
@@ -34,6 +34,11 @@ pub trait Wire: DeserializeOwned + Send + 'static {
 
     /// The class it asks for.
     fn priority(&self) -> Option<&str> {
+        None
+    }
+
+    /// What divides its cached prompts from others of the same client.
+    fn cache_salt(&self) -> Option<&str> {
         None
     }
 }
@@ -78,27 +83,27 @@ impl Ask {
 
     /// Finds the embedding model and lets the client in.
     pub fn embedding_model(self, request: &impl Wire) -> Result<(Arc<EmbeddingModel>, Caller), ApiError> {
-        let model = self.app.embeddings.find(request.model(), &self.app.models)?;
+        let names = self.app.models.visible_to(self.client.rights());
+        let model = self.app.embeddings.find(request.model(), &names)?;
         self.progress.model(&model.name);
         let caller = self.caller(request)?;
         Ok((model, caller))
     }
 
     fn caller(self, request: &impl Wire) -> Result<Caller, ApiError> {
-        let mut caller =
-            caller::caller(self.client.owner(), &self.headers, request.user(), request.priority())?;
-        self.client.admit(&mut caller)?;
+        let claims =
+            Claims { user: request.user(), priority: request.priority(), cache_salt: request.cache_salt() };
+        let mut caller = caller::caller(self.client.owner(), self.client.cache(), &self.headers, claims)?;
+        self.client.bound(&mut caller);
         let limits = &self.app.limits;
         (caller.deadline, caller.queue_timeout) = (limits.request_timeout, limits.queue_timeout);
         (caller.limits, caller.progress) = (limits.sizes, self.progress);
         Ok(caller)
     }
 
-    /// Reads the body and finds the model, for questions that generate nothing.
-    pub async fn read<T: Wire>(mut self) -> Result<(T, Arc<Model>), ApiError> {
-        let request: T = self.body().await?;
-        let model = self.find(&request)?;
-        Ok((request, model))
+    /// Who asks.
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
     /// What all handlers share.
@@ -107,7 +112,7 @@ impl Ask {
     }
 
     fn find(&self, request: &impl Wire) -> Result<Arc<Model>, ApiError> {
-        let model = self.app.models.named(request.model())?;
+        let model = self.app.models.visible_to(self.client.rights()).named(request.model())?;
         self.progress.model(&model.name);
         model.lease.renew();
         Ok(model)

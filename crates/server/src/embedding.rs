@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 
 use crate::caller::Caller;
 use crate::error::{ApiError, Kind};
-use crate::model::{ModelFacts, Models, same_name, unix_seconds};
+use crate::model::{ModelFacts, Visible, same_name, unix_seconds};
 use crate::offload::offload;
 
 /// What makes an embedder; may take long.
@@ -88,20 +88,23 @@ impl EmbeddingModels {
         self.0.iter().find(|model| same_name(&model.name, name))
     }
 
-    /// The model a client means. Aliases and the taking of any name are those of the models that chat.
-    pub fn find(&self, name: Option<&str>, names: &Models) -> Result<Arc<EmbeddingModel>, ApiError> {
-        let by_name = |name: &str| self.named(name).cloned();
+    /// The model a client means. Aliases, the taking of any name and what exists for the client are those of the models
+    /// that chat.
+    pub fn find(&self, name: Option<&str>, names: &Visible<'_>) -> Result<Arc<EmbeddingModel>, ApiError> {
+        let by_name = |name: &str| self.named(name).filter(|model| names.has(&model.name)).cloned();
+        let first = || self.0.iter().find(|model| names.has(&model.name)).cloned();
         let found = match name {
-            None => self.0.first().cloned(),
+            None => first(),
             Some(name) => by_name(name)
                 .or_else(|| by_name(&names.alias_of(name)?))
-                .or_else(|| self.0.first().filter(|_| names.takes_any_name()).cloned()),
+                .or_else(|| first().filter(|_| names.takes_any_name())),
         };
-        found.ok_or_else(|| self.not_served(name.unwrap_or_default()))
+        found.ok_or_else(|| self.not_served(name.unwrap_or_default(), names))
     }
 
-    fn not_served(&self, name: &str) -> ApiError {
-        let names: Vec<_> = self.0.iter().map(|model| model.name.as_str()).collect();
+    fn not_served(&self, name: &str, visible: &Visible<'_>) -> ApiError {
+        let names = self.0.iter().map(|model| model.name.as_str());
+        let names: Vec<_> = names.filter(|name| visible.has(name)).collect();
         let known = if names.is_empty() {
             "none; start the server without --no-embeddings".into()
         } else {
@@ -184,7 +187,5 @@ async fn collect<T>(
 /// Takes what was computed off the client's allowance.
 fn book(caller: &Caller, tokens: usize) {
     caller.progress.submitted(caller.class, tokens);
-    if let Some(permit) = &caller.permit {
-        permit.spend(tokens);
-    }
+    caller.spend(tokens);
 }

@@ -68,7 +68,8 @@ pub struct ApiError {
     pub retry_after: Option<Duration>,
 }
 
-/// How long a client turned away for load should wait: a few seconds let a handful of short requests finish.
+/// How long a client turned away for load should wait where nobody knows better: a few seconds let a handful of short
+/// requests finish.
 pub const A_MOMENT: Duration = Duration::from_secs(2);
 
 impl ApiError {
@@ -98,7 +99,8 @@ impl ApiError {
     pub fn response(&self, status: StatusCode, body: Value) -> Response {
         let mut response = (status, Json(body)).into_response();
         if let Some(time) = self.retry_after {
-            response.headers_mut().insert(RETRY_AFTER, time.as_secs().max(1).into());
+            let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+            response.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
         }
         response
     }
@@ -114,7 +116,9 @@ impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
         let (kind, retry_after) = match error.kind {
             ErrorKind::InvalidRequest | ErrorKind::ContextLengthExceeded => (Kind::Invalid, None),
-            ErrorKind::Overloaded | ErrorKind::QueueTimeout => (Kind::Overloaded, Some(A_MOMENT)),
+            ErrorKind::Overloaded | ErrorKind::QueueTimeout => {
+                (Kind::Overloaded, error.retry_after.or(Some(A_MOMENT)))
+            }
             ErrorKind::Timeout => (Kind::TimedOut, None),
             ErrorKind::Internal => (Kind::Internal, None),
         };

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt};
-use ropeway_engine::Request;
-use ropeway_generation::{GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt};
+use ropeway_engine::{Backend, Request};
+use ropeway_generation::{
+    ErrorKind, GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt, StopReason,
+};
 
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -29,6 +31,7 @@ pub async fn encode(model: &Arc<Model>, prompt: Prompt) -> Result<Vec<u32>, ApiE
 
 /// Checks a job and prepares it.
 pub async fn prepare(model: &Arc<Model>, job: Job, caller: &Caller) -> Result<Prepared, ApiError> {
+    caller.count_as(job.n.get())?;
     let (model, limits, bytes) = (Arc::clone(model), caller.limits, work(&job));
     offload(bytes, move || prepare_here(&model.generator, limits, job)).await
 }
@@ -39,6 +42,7 @@ pub async fn prepare_all(
     jobs: Vec<Job>,
     caller: &Caller,
 ) -> Result<Vec<Result<Prepared, ApiError>>, ApiError> {
+    caller.count_as(jobs.iter().map(|job| job.n.get()).fold(0, usize::saturating_add))?;
     let (model, limits) = (Arc::clone(model), caller.limits);
     let bytes = jobs.iter().map(work).fold(0, usize::saturating_add);
     offload(bytes, move || {
@@ -72,7 +76,7 @@ pub fn submit(model: &Model, mut prepared: Prepared, caller: Caller) -> Result<O
     };
     let stream = model.generator.submit(prepared)?;
     caller.progress.submitted(caller.class, stream.prompt_tokens());
-    Ok(ObservedStream { stream, caller, seen: Seen::Nothing })
+    Ok(ObservedStream { stream, caller, backend: model.engine(), seen: Seen::Nothing })
 }
 
 /// How far a request was seen to be.
@@ -87,6 +91,7 @@ enum Seen {
 pub struct ObservedStream {
     stream: GenerationStream,
     caller: Caller,
+    backend: Arc<dyn Backend>,
     seen: Seen,
 }
 
@@ -117,10 +122,15 @@ impl Stream for ObservedStream {
     type Item = GenerationEvent;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<GenerationEvent>> {
-        let polled = self.stream.poll_next_unpin(context);
+        let mut polled = self.stream.poll_next_unpin(context);
         self.observe();
-        if let Poll::Ready(Some(GenerationEvent::Finished { finish, .. })) = &polled {
+        if let Poll::Ready(Some(GenerationEvent::Finished { finish, .. })) = &mut polled {
             self.caller.progress.finished(&finish.usage);
+            if let StopReason::Failed(error) = &mut finish.reason
+                && error.kind == ErrorKind::QueueTimeout
+            {
+                error.retry_after = Some(self.backend.queue_wait());
+            }
         }
         polled
     }
@@ -131,8 +141,6 @@ impl Drop for ObservedStream {
     fn drop(&mut self) {
         let (cached, generated) = (self.stream.cached_tokens(), self.stream.generated_tokens());
         self.caller.progress.ended(cached, generated);
-        if let Some(permit) = &self.caller.permit {
-            permit.spend(self.stream.prompt_tokens().saturating_sub(cached) + generated);
-        }
+        self.caller.spend(self.stream.prompt_tokens().saturating_sub(cached) + generated);
     }
 }

@@ -56,8 +56,9 @@ pub async fn create(ask: Ask) -> Result<Response, AnthropicError> {
 }
 
 pub async fn count_tokens(ask: Ask) -> Result<Json<Value>, AnthropicError> {
-    let (request, model) = ask.read::<MessagesRequest>().await?;
+    let Opened::<MessagesRequest> { request, model, caller } = ask.open().await?;
     let prompt = encode(&model, Prompt::Conversation(request.conversation()?)).await?;
+    caller.spend(prompt.len());
     Ok(Json(json!({ "input_tokens": prompt.len() })))
 }
 

@@ -17,8 +17,8 @@ use crate::generation::{ObservedStream, prepare_all, submit};
 use crate::ndjson;
 use crate::openai::OpenAiError;
 
-/// Prompts of one request; as many as may wait in the engine's queue.
-const MOST_PROMPTS: usize = 1024;
+/// Prompts of one request: half of the places in the engine's queue, which is less than one client may take.
+const MOST_PROMPTS: usize = 512;
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct BatchRequest {
@@ -30,6 +30,10 @@ pub struct BatchRequest {
 impl Wire for BatchRequest {
     fn model(&self) -> Option<&str> {
         self.parameters.model()
+    }
+
+    fn cache_salt(&self) -> Option<&str> {
+        self.parameters.cache_salt()
     }
 }
 

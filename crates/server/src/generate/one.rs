@@ -25,6 +25,10 @@ impl Wire for GenerateRequest {
     fn model(&self) -> Option<&str> {
         self.parameters.model()
     }
+
+    fn cache_salt(&self) -> Option<&str> {
+        self.parameters.cache_salt()
+    }
 }
 
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {

@@ -25,6 +25,8 @@ pub struct Parameters {
     top_k: Option<u32>,
     seed: Option<u64>,
     stop: Option<Vec<String>>,
+    /// Cached prompts are shared only with requests of the same salt.
+    cache_salt: Option<String>,
     /// Whether results come as they are ready.
     #[serde(default)]
     pub stream: bool,
@@ -34,6 +36,11 @@ impl Parameters {
     /// The model they name.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
+    }
+
+    /// What divides their cached prompts from others.
+    pub fn cache_salt(&self) -> Option<&str> {
+        self.cache_salt.as_deref()
     }
 
     /// The job that continues a text.

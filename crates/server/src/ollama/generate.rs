@@ -55,12 +55,13 @@ impl Wire for GenerateRequest {
 pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     let request: GenerateRequest = ask.body().await?;
     if request.prompt.is_empty() {
-        let mut answer = presence::change(ask.app(), &request.model, request.keep_alive).await?;
+        let mut answer =
+            presence::change(ask.app(), ask.client(), &request.model, request.keep_alive).await?;
         answer["response"] = "".into();
         return Ok(Json(answer).into_response());
     }
     let Opened { request, model, caller } = ask.admit(request)?;
-    presence::keep(&model, request.keep_alive);
+    presence::keep(&caller.rights, &model, request.keep_alive);
     let streams = request.stream != Some(false);
     let prepared = prepare(&model, request.into_job(model.context())?, &caller).await?;
     let mut context = prepared.request.prompt.clone();

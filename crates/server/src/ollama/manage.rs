@@ -32,6 +32,7 @@ impl Wire for NameRequest {
 /// Fetches a model; loads nothing.
 pub async fn pull(mut ask: Ask) -> Result<Response, OllamaError> {
     let request: NameRequest = ask.body().await?;
+    ask.client().check_model(&request.model)?;
     let mut told = ask.app().shelf()?.fetch(request.model)?;
     if request.stream != Some(false) {
         return Ok(ndjson::respond(lines(told)));

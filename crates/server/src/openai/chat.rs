@@ -22,6 +22,10 @@ impl Wire for ChatCompletionRequest {
     fn priority(&self) -> Option<&str> {
         self.fields.class()
     }
+
+    fn cache_salt(&self) -> Option<&str> {
+        self.fields.cache_salt()
+    }
 }
 
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::OpenAiError;
-use crate::ask::{Ask, Wire};
+use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::encode;
 use crate::offload::offload;
@@ -35,7 +35,7 @@ impl Wire for TokenizeRequest {
 }
 
 pub async fn tokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
-    let (request, model): (TokenizeRequest, _) = ask.read().await?;
+    let Opened::<TokenizeRequest> { request, model, caller } = ask.open().await?;
     let tokens = match (request.messages, request.prompt.or(request.content)) {
         (Some(given), _) => {
             let (messages, tools) = (messages::messages(given)?, request.tools.unwrap_or_default());
@@ -58,6 +58,7 @@ pub async fn tokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
                 .into());
         }
     };
+    caller.spend(tokens.len());
     let mut answer = json!({ "count": tokens.len(), "max_model_len": model.context(), "tokens": tokens });
     if request.return_token_strs == Some(true) {
         let text = |id: &u32| model.generator.tokenizer.decode(&[*id], SpecialTokens::Keep);
@@ -80,8 +81,9 @@ impl Wire for DetokenizeRequest {
 }
 
 pub async fn detokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
-    let (request, model): (DetokenizeRequest, _) = ask.read().await?;
+    let Opened::<DetokenizeRequest> { request, model, caller } = ask.open().await?;
     let tokens = token_ids::read(&request.tokens, "tokens")?;
+    caller.spend(tokens.len());
     let vocab = model.generator.tokenizer.vocab_size();
     if let Some(unknown) = tokens.iter().find(|&&id| id as usize >= vocab) {
         let most = vocab - 1;

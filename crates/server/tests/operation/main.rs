@@ -13,3 +13,4 @@ mod observe;
 mod routes;
 mod sockets;
 mod support;
+mod tenants;

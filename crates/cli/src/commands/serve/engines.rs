@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ropeway_server::model::EngineState;
 use ropeway_server::{Model, ModelFacts};
 use ropeway_text::Tokenizer;
 
@@ -85,6 +86,8 @@ fn watch(model: Weak<Model>, mut thread: JoinHandle<()>, recipe: Recipe, promise
     std::thread::spawn(move || {
         while thread.join().is_err() {
             tracing::error!(target: "engine", model = recipe.name, "the engine fell; starting it again");
+            let tell = |state| model.upgrade().map(|model| model.set_engine_state(state));
+            tell(EngineState::Restarting);
             std::thread::sleep(BREATH);
             let Some(model) = model.upgrade() else { break };
             match recipe.cook() {
@@ -94,6 +97,7 @@ fn watch(model: Weak<Model>, mut thread: JoinHandle<()>, recipe: Recipe, promise
                 }
                 Err(failure) => {
                     tracing::error!(target: "engine", model = recipe.name, %failure, "the engine could not be started again");
+                    model.set_engine_state(EngineState::Failed { why: failure.to_string() });
                     break;
                 }
             }

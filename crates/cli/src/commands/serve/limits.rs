@@ -19,7 +19,7 @@ pub struct LimitArgs {
     /// Most tokens of a prompt (default: what the context holds)
     #[arg(long, value_name = "TOKENS")]
     max_prompt_tokens: Option<usize>,
-    /// Most answers to one request
+    /// Most answers to one request (`n`); each counts as a request of its client
     #[arg(long, value_name = "N", default_value_t = DEFAULT_N)]
     max_n: usize,
     /// Most stop strings of a request

@@ -16,12 +16,13 @@ mod logs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 use ropeway_server::guard::Guard;
 use ropeway_server::library::{Library, Shelf};
+use ropeway_server::model::promised::Arrival;
 use ropeway_server::observe::otlp::Exporter;
 use ropeway_server::ops::health::Phase;
 use ropeway_server::serve::Listening;
@@ -111,6 +112,7 @@ impl Serve {
         let addresses = listening.addresses()?;
         let shelves = Arc::new(self.shelves()?);
         let app = Arc::new(self.app(&addresses, &shelves)?);
+        self.report_loading(&app);
         let drain = Duration::from_secs(self.drain_timeout);
         let (failed, failure) = tokio::sync::oneshot::channel();
         self.load(Arc::clone(&app), shelves, addresses, failed);
@@ -136,20 +138,31 @@ impl Serve {
         for copy in shelves.copies()? {
             models.add_copy(copy);
         }
+        for given in &self.models {
+            models.promise(&served_name(given));
+        }
         let library: Arc<dyn Library> = Arc::clone(shelves) as _;
         Ok(App {
             embeddings: self.embed.models(&self.options, shelves.ledger(), self.logs.log_batches),
             shelf: (!self.fixed_models).then(|| Shelf::new(library)),
             limits: self.limits.limits(),
             guard: Guard {
-                hosts: self.access.hosts(addresses),
-                keys: self.access.keys(&self.listen)?,
                 allowance: self.limits.allowance(),
-                ..Guard::default()
+                ..self.access.guard(&self.listen, addresses)?
             },
             exporter: self.logs.otlp_endpoint.clone().map(Exporter::start),
             ..App::new(if self.any_model { models.taking_any_name() } else { models })
         })
+    }
+
+    /// Tells those who ask for a promised model how far it is.
+    fn report_loading(&self, app: &Arc<App>) {
+        let app = Arc::downgrade(app);
+        self.options.report.subscribe(move |given, done| {
+            if let Some(app) = app.upgrade() {
+                app.models.load_progress(&served_name(given), done);
+            }
+        });
     }
 
     /// Loads the models beside the server, so that it answers questions about its health from the start.
@@ -162,9 +175,12 @@ impl Serve {
     ) {
         std::thread::spawn(move || {
             for given in &self.models {
+                let name = served_name(given);
+                app.models.arrives(&name, Arrival::Loading { since: Instant::now(), done: None });
                 match start(&app, &shelves, given) {
                     Ok(model) => app.models.add(model),
                     Err(failure) => {
+                        app.models.arrives(&name, Arrival::Failed { why: failure.to_string() });
                         let _ = failed.send(failure);
                         return;
                     }
@@ -173,7 +189,8 @@ impl Serve {
             app.life.enter(Phase::Ready);
             let urls = self.access.urls(&addresses);
             if self.logs.is_for_people() {
-                tell(&banner::ready(&app, &urls));
+                let access = AccessArgs::summary(&app.guard, &addresses);
+                tell(&banner::ready(&app, &urls, &access));
             } else {
                 tracing::info!(target: "serve", urls = urls.join(" "), "ready");
             }

@@ -36,6 +36,8 @@ pub struct ResponsesRequest {
     safety_identifier: Option<String>,
     prompt_cache_key: Option<String>,
     priority: Option<String>,
+    /// Cached prompts are shared only with requests of the same salt.
+    cache_salt: Option<String>,
     metadata: Option<Value>,
 }
 
@@ -51,6 +53,10 @@ impl Wire for ResponsesRequest {
 
     fn priority(&self) -> Option<&str> {
         self.priority.as_deref()
+    }
+
+    fn cache_salt(&self) -> Option<&str> {
+        self.cache_salt.as_deref()
     }
 }
 
