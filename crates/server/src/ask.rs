@@ -106,6 +106,11 @@ impl Ask {
         &self.app
     }
 
+    /// Whether the client may do what is the operator's.
+    pub fn may_administer(&self) -> bool {
+        self.client.may_administer()
+    }
+
     fn find(&self, request: &impl Wire) -> Result<Arc<Model>, ApiError> {
         let model = self.app.models.named(request.model())?;
         self.progress.model(&model.name);

@@ -53,6 +53,7 @@ pub struct Client {
     max_priority: Class,
     allowance: Allowance,
     accounts: Arc<Accounts>,
+    administers: bool,
 }
 
 impl Default for Client {
@@ -65,6 +66,11 @@ impl Client {
     /// Whose account its requests are on.
     pub fn owner(&self) -> Owner {
         self.owner
+    }
+
+    /// Whether it may do what is the operator's, such as unloading their models: where keys are asked for, no key can yet.
+    pub fn may_administer(&self) -> bool {
+        self.administers
     }
 
     /// Counts a request in, or turns it down; caps its class.
@@ -86,7 +92,8 @@ impl Guard {
             None => (by_address(), Class::Interactive, Allowance::default()),
         };
         let allowance = own.or(self.allowance);
-        Client { owner, max_priority, allowance, accounts: Arc::clone(&self.accounts) }
+        let (accounts, administers) = (Arc::clone(&self.accounts), self.keys.is_empty());
+        Client { owner, max_priority, allowance, accounts, administers }
     }
 
     /// Lets a request in, or says why not.

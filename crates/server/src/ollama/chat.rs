@@ -48,7 +48,7 @@ impl Wire for ChatRequest {
 pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     let request: ChatRequest = ask.body().await?;
     if request.messages.is_empty() {
-        let mut answer = presence::change(ask.app(), &request.model, request.keep_alive).await?;
+        let mut answer = presence::change(&ask, &request.model, request.keep_alive).await?;
         answer["message"] = json!({ "role": "assistant", "content": "" });
         return Ok(Json(answer).into_response());
     }

@@ -55,7 +55,7 @@ impl Wire for GenerateRequest {
 pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     let request: GenerateRequest = ask.body().await?;
     if request.prompt.is_empty() {
-        let mut answer = presence::change(ask.app(), &request.model, request.keep_alive).await?;
+        let mut answer = presence::change(&ask, &request.model, request.keep_alive).await?;
         answer["response"] = "".into();
         return Ok(Json(answer).into_response());
     }

@@ -1,11 +1,15 @@
 //! Models come and go by requests without a question: `/api/generate` with an empty prompt and `/api/chat` without
 //! messages load a model, and unload it with `keep_alive: 0`.
+//!
+//! The operator's models are unloaded only for those who may administer the server; others get the answer their client
+//! expects, and the model stays.
 
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::app::Shared;
+use crate::ask::Ask;
 use crate::error::ApiError;
 use crate::library;
 use crate::model::Model;
@@ -13,12 +17,12 @@ use crate::model::lease::KeepAlive;
 use crate::time::now_rfc3339;
 
 /// Loads or unloads a model, whichever `keep_alive` means; gives the answer, still without its text.
-pub async fn change(app: &Shared, name: &str, keep: Option<KeepAlive>) -> Result<Value, ApiError> {
+pub async fn change(ask: &Ask, name: &str, keep: Option<KeepAlive>) -> Result<Value, ApiError> {
     let start = Instant::now();
     let (model, reason) = if keep.is_some_and(KeepAlive::is_over) {
-        (leave(app, name)?, "unload")
+        (leave(ask, name)?, "unload")
     } else {
-        (come(app, name, keep).await?, "load")
+        (come(ask.app(), name, keep).await?, "load")
     };
     let took = start.elapsed().as_nanos() as u64;
     Ok(json!({
@@ -48,9 +52,12 @@ async fn come(app: &Shared, name: &str, wish: Option<KeepAlive>) -> Result<Strin
     Ok(model.name.clone())
 }
 
-fn leave(app: &Shared, name: &str) -> Result<String, ApiError> {
+fn leave(ask: &Ask, name: &str) -> Result<String, ApiError> {
+    let app = ask.app();
     let model = app.models.find(name)?;
     app.shelf()?;
-    library::unload(app, &model);
+    if ask.may_administer() || !app.models.is_given(&model.name) {
+        library::unload(app, &model);
+    }
     Ok(model.name.clone())
 }
