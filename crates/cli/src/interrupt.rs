@@ -140,3 +140,31 @@ impl Signals {
         Signal::Interrupt
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const CHILD: &str = "ROPEWAY_TEST_NEVER_RETURNS";
+
+    #[test]
+    fn a_process_whose_main_thread_never_returns_is_ended() {
+        if std::env::var_os(CHILD).is_some() {
+            end_within(Duration::ZERO, || 7);
+            loop {
+                thread::park();
+            }
+        }
+        let name = "interrupt::tests::a_process_whose_main_thread_never_returns_is_ended";
+        let program = std::env::current_exe().unwrap();
+        let status = Command::new(program).args(["--exact", name]).env(CHILD, "1").status().unwrap();
+        assert_eq!(status.code(), Some(7));
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_shells() {
+        assert_eq!((Signal::Interrupt.exit_code(), Signal::Terminate.exit_code()), (130, 143));
+    }
+}

@@ -32,7 +32,7 @@ pub fn hear(drain: Duration) -> io::Result<impl Future<Output = ()> + Send + 'st
     // Without a listener there is no word to end, and none is made up.
     Ok(async move {
         if begun.await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     })
 }

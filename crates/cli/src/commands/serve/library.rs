@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use indicatif::BinaryBytes;
 use ropeway_hub::progress::Stage;
-use ropeway_hub::{Cancel, Check, Hub, HubError, ModelFiles, ModelRef, Progress, PullOptions};
+use ropeway_hub::{Cancel, Check, Hub, HubError, ModelFiles, ModelRef, Progress, PullOptions, SourceError};
 use ropeway_server::error::{ApiError, Kind};
 use ropeway_server::library::{Download, Fetching, Installed, Library};
 use ropeway_server::{Model, ModelFacts};
@@ -307,7 +307,7 @@ fn missing(message: impl Into<String>) -> ApiError {
     ApiError::new(Kind::NotFound, message).about("model").coded("model_not_found")
 }
 
-/// What the hub says, with what to do about it.
+/// What the hub says, with what to do about it. Where the store is, and what is wrong with its files, is for the log only.
 fn told(error: &HubError) -> ApiError {
     match error {
         HubError::NotPulled { name } => missing(format!(
@@ -316,14 +316,40 @@ fn told(error: &HubError) -> ApiError {
         HubError::UnknownModel { .. } => missing(format!(
             "{error}; a model is named as in /api/tags, or as org/repo on Hugging Face; paths are for --model"
         )),
+        HubError::Damaged { name, .. } => {
+            tracing::error!(target: "library", "{error}; {}", error.hint());
+            missing(format!(
+                "{name} is damaged; fetch it again with POST /api/pull, or `ropeway pull {name}`"
+            ))
+        }
+        HubError::AllSourcesFailed { attempts, .. } => {
+            let kind = attempts.last().map_or(Kind::Overloaded, |attempt| kind_of(&attempt.error));
+            ApiError::new(kind, format!("{error}; {}", error.hint()))
+        }
         HubError::Cancelled => ApiError::new(
             Kind::Overloaded,
             "the download was stopped; ask again, and it goes on where it was",
         ),
-        HubError::BadAlias { .. } | HubError::HasOtherNames { .. } | HubError::YourOwnFile { .. } => {
+        HubError::BadAlias { .. } | HubError::HasOtherNames { .. } => {
             ApiError::invalid(format!("{error}; {}", error.hint()))
         }
-        _ => ApiError::new(Kind::Internal, format!("{error}; {}", error.hint())),
+        _ => {
+            tracing::error!(target: "library", "{error}; {}", error.hint());
+            ApiError::new(
+                Kind::Internal,
+                "the store of models can't be read or written; see the server's log",
+            )
+        }
+    }
+}
+
+/// Whose fault it is that a source delivered nothing: the name's, or nobody's that a client knows.
+fn kind_of(error: &SourceError) -> Kind {
+    match error {
+        SourceError::NotFound { .. } | SourceError::Refused { .. } => Kind::NotFound,
+        SourceError::SeveralFiles { .. } | SourceError::NoWeights => Kind::Invalid,
+        SourceError::DiskFull { .. } => Kind::NoRoom,
+        _ => Kind::Overloaded,
     }
 }
 
