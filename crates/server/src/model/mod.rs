@@ -159,6 +159,8 @@ pub struct Models {
     aliases: Vec<Alias>,
     /// Other names that clients gave to models on disk.
     copies: RwLock<Vec<Alias>>,
+    /// Models that the operator gave, loaded or not: how long they stay is not for clients to say.
+    given: Vec<String>,
     /// Whether names that are not known mean the first model.
     takes_any_name: bool,
     /// Those that the operator promised.
@@ -169,6 +171,17 @@ impl Models {
     /// No models yet.
     pub fn new(aliases: Vec<Alias>) -> Self {
         Self { aliases, ..Self::default() }
+    }
+
+    /// These are the operator's.
+    pub fn giving(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.given.extend(names);
+        self
+    }
+
+    /// Whether the operator gave the model of this name.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.given.iter().any(|given| given == name)
     }
 
     /// Names that are not known mean the first model.

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ropeway_server::model::EngineState;
+use ropeway_hub::ModelFiles;
 use ropeway_server::{Model, ModelFacts};
 use ropeway_text::Tokenizer;
 
@@ -29,8 +30,8 @@ pub struct Recipe {
     pub engine: EngineArgs,
     /// How the model is run.
     pub options: ModelArgs,
-    /// Its name in the store, or its path.
-    pub given: String,
+    /// Its files.
+    pub files: ModelFiles,
     /// What clients call it.
     pub name: String,
     /// Bytes of KV memory.
@@ -39,7 +40,7 @@ pub struct Recipe {
 
 impl Recipe {
     fn cook(&self) -> Result<Started, Failure> {
-        self.engine.start(&self.options, &self.given, For::ManyWithin(self.kv))
+        self.engine.start_files(&self.options, self.files.clone(), For::ManyWithin(self.kv))
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! Layout: [`access`], [`limits`], [`logs`] and [`embeddings`] are groups of its flags, [`banner`] is what a person sees at the start,
 //! [`library`] knows the models on disk and [`ledger`] the memory they take, [`engines`] loads them and starts them again
-//! if they fall.
+//! if they fall, [`end`] makes sure that the server ends.
 
 mod access;
 mod banner;
 mod embeddings;
+mod end;
 mod engines;
 mod ledger;
 mod library;
@@ -97,7 +98,10 @@ impl Serve {
         self.logs.start();
         raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(self.serve())
+        let served = runtime.block_on(self.serve());
+        // Whatever still blocks a thread is not waited for: it ends with the process.
+        runtime.shutdown_background();
+        served
     }
 
     /// Whether it could be served with these settings: keys and certificates are there and fit.
@@ -114,15 +118,18 @@ impl Serve {
         let app = Arc::new(self.app(&addresses, &shelves)?);
         self.report_loading(&app);
         let drain = Duration::from_secs(self.drain_timeout);
+        let ending = end::hear(drain)?;
         let (failed, failure) = tokio::sync::oneshot::channel();
         self.load(Arc::clone(&app), shelves, addresses, failed);
         let (told, was_told) = tokio::sync::oneshot::channel();
         let shutdown = async move {
             tokio::select! {
-                () = signal() => {}
-                Ok(failure) = failure => { let _ = told.send(failure); }
+                () = ending => {}
+                Ok(failure) = failure => {
+                    end::fail(drain, &failure);
+                    let _ = told.send(failure);
+                }
             }
-            tokio::spawn(quit_at_once());
         };
         listening.serve(app, drain, shutdown).await?;
         was_told.await.map_or(Ok(()), Err)
@@ -134,8 +141,9 @@ impl Serve {
 
     fn app(&self, addresses: &[SocketAddr], shelves: &Arc<Shelves>) -> Result<App, Failure> {
         let alias = |alias: &Alias| Alias { model: served_name(&alias.model), ..alias.clone() };
-        let models = Models::new(self.aliases.iter().map(alias).collect());
-        for copy in shelves.copies()? {
+        let models = Models::new(self.aliases.iter().map(alias).collect())
+            .giving(self.models.iter().map(|given| served_name(given)));
+        for copy in shelves.copies() {
             models.add_copy(copy);
         }
         for given in &self.models {
@@ -206,27 +214,4 @@ fn start(app: &App, shelves: &Shelves, given: &str) -> Result<Arc<Model>, Failur
         return Err(Failure::new(what, "leave one --model out, or give its file another name"));
     }
     shelves.start(given)
-}
-
-/// Waits for the word to end: SIGTERM or Ctrl-C.
-async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            tracing::info!(target: "serve", "finishing what runs; Ctrl-C again to quit at once");
-            return;
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
-}
-
-async fn quit_at_once() {
-    if tokio::signal::ctrl_c().await.is_ok() {
-        std::process::exit(130);
-    }
 }
