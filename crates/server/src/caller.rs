@@ -17,6 +17,7 @@ use ropeway_engine::{Class, ClientId};
 use crate::error::ApiError;
 use crate::guard::clients::{Owner, Permit};
 use crate::guard::limits::Sizes;
+use crate::intake::Intake;
 use crate::observe::Progress;
 
 /// Headers that name a session or an agent, the most telling first.
@@ -44,6 +45,8 @@ pub struct Caller {
     pub permit: Option<Arc<Permit>>,
     /// Where it is told how the request goes.
     pub progress: Progress,
+    /// The memory set aside for the request until it consists of tokens.
+    pub intake: Intake,
 }
 
 /// Who asks, by the account, and by headers or what the body says (`user`, `session_id`).
