@@ -30,6 +30,9 @@ use self::pace::Arriving;
 /// connections kept open between two requests, short enough that silent ones don't pile up.
 const SILENCE: Duration = Duration::from_secs(20);
 
+/// Bytes of a connection that are read before they are handed on: the longest headers, and a piece of a body.
+const BUFFER: usize = 64 << 10;
+
 /// Takes connections until `closing` is true, then waits for the requests that run.
 pub async fn accept<L>(mut listener: L, router: Router, closing: watch::Receiver<bool>)
 where
@@ -64,6 +67,7 @@ async fn serve<L: Listener>(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(SILENCE)
+        .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     // How a connection broke concerns nobody but its client, who knows.

@@ -278,7 +278,7 @@ mod tests {
         let mut waiting = Box::pin(slots.any());
         assert!((&mut waiting).now_or_never().is_none());
         drop(held);
-        waiting.await;
+        drop(waiting.await);
     }
 
     #[test]
