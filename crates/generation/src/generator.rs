@@ -6,7 +6,7 @@ use ropeway_engine::request::room;
 use ropeway_engine::{Backend, Request};
 use ropeway_grammar::Compiler;
 use ropeway_text::{
-    ChatTemplate, OutputOptions, OutputParser, OutputStyle, Special, SpecialTokens, Tokenizer,
+    ChatTemplate, Interrupt, OutputOptions, OutputParser, OutputStyle, Special, SpecialTokens, Tokenizer,
 };
 
 use crate::choice::ChoiceText;
@@ -82,16 +82,23 @@ impl Generator {
 
     /// The model's tokens for a prompt.
     pub fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, RequestError> {
+        self.encode_unless(prompt, &Interrupt::default())
+    }
+
+    /// The model's tokens for a prompt; gives up when `interrupt` is raised.
+    pub fn encode_unless(&self, prompt: Prompt, interrupt: &Interrupt) -> Result<Vec<u32>, RequestError> {
         match prompt {
-            Prompt::Conversation(conversation) => conversation.encode(self),
+            Prompt::Conversation(conversation) => conversation.encode(self, interrupt),
             Prompt::Text(text) if text.len() > self.max_prompt_bytes() => Err(self.prompt_too_long()),
-            Prompt::Text(text) => Ok(self.tokenizer.encode(&text, Special::PROMPT)?),
+            Prompt::Text(text) => {
+                Ok(self.tokenizer.interrupted_by(interrupt).encode(&text, Special::PROMPT)?)
+            }
             Prompt::Tokens(tokens) => Ok(tokens),
         }
     }
 
     /// The error for a text that can't fit, however it is tokenised.
-    pub(crate) fn prompt_too_long(&self) -> RequestError {
+    pub fn prompt_too_long(&self) -> RequestError {
         let (bytes, room) = (self.max_prompt_bytes(), self.context());
         let message = format!(
             "the prompt has more than {bytes} bytes, which never fit into the {room} tokens that prompt and answer have room \
@@ -103,14 +110,19 @@ impl Generator {
     /// Renders the template, tokenises and compiles the grammar. Takes time that grows with
     /// [`Prompt::bytes`], and some tens of milliseconds more for structured output.
     pub fn prepare(&self, job: Job) -> Result<Prepared, RequestError> {
+        self.prepare_unless(job, &Interrupt::default())
+    }
+
+    /// [`Generator::prepare`] that gives up when `interrupt` is raised, because nobody waits for the result any more.
+    pub fn prepare_unless(&self, job: Job, interrupt: &Interrupt) -> Result<Prepared, RequestError> {
         let Job { prompt, context, structured, .. } = job;
         let (mut tokens, form, structured) = match prompt {
             Prompt::Conversation(conversation) => {
-                let tokens = conversation.encode(self)?;
+                let tokens = conversation.encode(self, interrupt)?;
                 let options = conversation.output_options(&self.style, &self.prompt_end(&tokens));
                 (tokens, OutputForm::Message(options), conversation.structured(structured))
             }
-            other => (self.encode(other)?, OutputForm::Continuation, structured),
+            other => (self.encode_unless(other, interrupt)?, OutputForm::Continuation, structured),
         };
         let grammar = structured.map(|structured| structured.compile(self, &self.prompt_end(&tokens)));
         let grammar = grammar.transpose()?;

@@ -15,7 +15,8 @@ use crate::generator::Generator;
 /// The form that an answer has to follow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StructuredOutput {
-    spec: GrammarSpec,
+    /// Shared by all prompts of a request: a schema may be large.
+    spec: Arc<GrammarSpec>,
     /// The request's field that it came from.
     field: &'static str,
 }
@@ -23,7 +24,7 @@ pub struct StructuredOutput {
 impl StructuredOutput {
     /// Answers follow `spec`; errors are about `field`.
     pub fn new(spec: GrammarSpec, field: &'static str) -> Self {
-        Self { spec, field }
+        Self { spec: Arc::new(spec), field }
     }
 
     /// Answers are JSON that is valid under a schema. Some clients send the schema as text.
@@ -62,7 +63,7 @@ impl StructuredOutput {
             .collect();
         let call = tool_call(&tools);
         let strictness = if strict { Strictness::Strict } else { Strictness::Lenient };
-        match otherwise.map(|structured| structured.spec) {
+        match otherwise.map(|structured| Arc::unwrap_or_clone(structured.spec)) {
             Some(GrammarSpec::JsonSchema { schema, strictness: theirs }) => {
                 let strictness = if theirs == Strictness::Strict { theirs } else { strictness };
                 let schema = either(&schema, &call);

@@ -6,24 +6,27 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::IntoResponse;
+use axum::http::HeaderMap;
 use serde::de::DeserializeOwned;
 
 use crate::app::Shared;
 use crate::caller::{self, Caller, Claims};
 use crate::embedding::EmbeddingModel;
-use crate::error::{ApiError, Kind};
+use crate::error::ApiError;
 use crate::guard::Client;
+use crate::intake::Intake;
+use crate::intake::shape::Field;
 use crate::model::Model;
 use crate::observe::Progress;
-use crate::offload::offload;
+use crate::offload::{Effort, offload};
 
 /// A request's wire type: where it says which model, for whom and how urgently.
 pub trait Wire: DeserializeOwned + Send + 'static {
+    /// Its large fields, which are counted while they are read.
+    const FIELDS: &'static [Field] = &[];
+
     /// The model it names; `None` takes the first.
     fn model(&self) -> Option<&str>;
 
@@ -47,9 +50,10 @@ pub trait Wire: DeserializeOwned + Send + 'static {
 pub struct Ask {
     app: Shared,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
     client: Client,
     progress: Progress,
+    intake: Intake,
 }
 
 /// A request that was read and let in.
@@ -71,7 +75,9 @@ impl Ask {
 
     /// Reads the body, once.
     pub async fn body<T: Wire>(&mut self) -> Result<T, ApiError> {
-        json(std::mem::replace(&mut self.body, Ok(Bytes::new()))).await
+        let body = std::mem::take(&mut self.body);
+        let bytes = self.intake.read(&self.app, &self.headers, T::FIELDS, body).await?;
+        offload(&self.intake, Effort::Bytes(bytes.len()), move |_| parse(&bytes)).await
     }
 
     /// Finds the model and lets the client in.
@@ -98,6 +104,7 @@ impl Ask {
         let limits = &self.app.limits;
         (caller.deadline, caller.queue_timeout) = (limits.request_timeout, limits.queue_timeout);
         (caller.limits, caller.progress) = (limits.sizes, self.progress);
+        caller.intake = self.intake;
         Ok(caller)
     }
 
@@ -126,31 +133,13 @@ impl FromRequest<Shared> for Ask {
         let headers = std::mem::take(request.headers_mut());
         let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
         let progress = request.extensions().get::<Progress>().cloned().unwrap_or_default();
-        let body = Bytes::from_request(request, app).await;
-        Ok(Self { app: Shared::clone(app), headers, body, client, progress })
+        let intake = Intake::new(client.owner());
+        Ok(Self { app: Shared::clone(app), headers, body: request.into_body(), client, progress, intake })
     }
 }
 
 /// Reads a JSON body. Whatever the content type says: clients forget it.
-async fn json<T: DeserializeOwned + Send + 'static>(
-    body: Result<Bytes, BytesRejection>,
-) -> Result<T, ApiError> {
-    let bytes = body.map_err(unread)?;
-    offload(bytes.len(), move || {
-        serde_json::from_slice(&bytes).map_err(|error| {
-            ApiError::invalid(format!("the body can't be read: {error}")).coded("invalid_json")
-        })
-    })
-    .await
-}
-
-fn unread(rejection: BytesRejection) -> ApiError {
-    let text = rejection.body_text();
-    if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
-        return ApiError::new(
-            Kind::TooLarge,
-            "the body is larger than this server reads; send less, or raise --max-body",
-        );
-    }
-    ApiError::invalid(format!("the body could not be received: {text}"))
+fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| ApiError::invalid(format!("the body can't be read: {error}")).coded("invalid_json"))
 }

@@ -20,6 +20,7 @@ use crate::guard::clients::{Owner, Permit};
 use crate::guard::limits::Sizes;
 use crate::guard::rights::Rights;
 use crate::guard::salt::{self, CacheScope};
+use crate::intake::Intake;
 use crate::observe::Progress;
 
 /// Headers that name a session or an agent, the most telling first.
@@ -49,6 +50,8 @@ pub struct Caller {
     pub rights: Arc<Rights>,
     /// Where it is told how the request goes.
     pub progress: Progress,
+    /// The memory set aside for the request until it consists of tokens.
+    pub intake: Intake,
 }
 
 impl Caller {

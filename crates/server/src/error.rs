@@ -22,6 +22,8 @@ pub enum Kind {
     NotFound,
     /// The body is larger than the server reads.
     TooLarge,
+    /// The body arrives too slowly.
+    SlowBody,
     /// This client asks for too much at once.
     RateLimited,
     /// The server has too much to do, or is not ready.
@@ -43,6 +45,7 @@ impl Kind {
             Kind::Forbidden => StatusCode::FORBIDDEN,
             Kind::NotFound => StatusCode::NOT_FOUND,
             Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Kind::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Kind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
             Kind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Kind::TimedOut => StatusCode::GATEWAY_TIMEOUT,

@@ -10,12 +10,14 @@ use ropeway_engine::{Backend, Request};
 use ropeway_generation::{
     ErrorKind, GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt, StopReason,
 };
+use ropeway_text::Interrupt;
 
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::guard::limits::Sizes;
+use crate::intake::Intake;
 use crate::model::Model;
-use crate::offload::offload;
+use crate::offload::{Effort, offload};
 
 /// Prepares a job and submits it.
 pub async fn generate(model: &Arc<Model>, job: Job, caller: Caller) -> Result<ObservedStream, ApiError> {
@@ -24,16 +26,17 @@ pub async fn generate(model: &Arc<Model>, job: Job, caller: Caller) -> Result<Ob
 }
 
 /// A prompt's tokens, for questions that generate nothing.
-pub async fn encode(model: &Arc<Model>, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
-    let model = Arc::clone(model);
-    offload(prompt.bytes(), move || model.generator.encode(prompt)).await
+pub async fn encode(model: &Arc<Model>, prompt: Prompt, intake: &Intake) -> Result<Vec<u32>, ApiError> {
+    let (model, effort) = (Arc::clone(model), Effort::Bytes(prompt.bytes()));
+    offload(intake, effort, move |interrupt| model.generator.encode_unless(prompt, interrupt)).await
 }
 
 /// Checks a job and prepares it.
 pub async fn prepare(model: &Arc<Model>, job: Job, caller: &Caller) -> Result<Prepared, ApiError> {
     caller.count_as(job.n.get())?;
-    let (model, limits, bytes) = (Arc::clone(model), caller.limits, work(&job));
-    offload(bytes, move || prepare_here(&model.generator, limits, job)).await
+    let (model, limits, effort) = (Arc::clone(model), caller.limits, effort(std::slice::from_ref(&job)));
+    offload(&caller.intake, effort, move |interrupt| prepare_here(&model.generator, limits, job, interrupt))
+        .await
 }
 
 /// Checks and prepares many jobs; one that is wrong is an error of its own.
@@ -44,24 +47,31 @@ pub async fn prepare_all(
 ) -> Result<Vec<Result<Prepared, ApiError>>, ApiError> {
     caller.count_as(jobs.iter().map(|job| job.n.get()).fold(0, usize::saturating_add))?;
     let (model, limits) = (Arc::clone(model), caller.limits);
-    let bytes = jobs.iter().map(work).fold(0, usize::saturating_add);
-    offload(bytes, move || {
-        let prepared = jobs.into_iter().map(|job| prepare_here(&model.generator, limits, job));
+    offload(&caller.intake, effort(&jobs), move |interrupt| {
+        let prepared = jobs.into_iter().map(|job| prepare_here(&model.generator, limits, job, interrupt));
         Ok::<_, ApiError>(prepared.collect())
     })
     .await
 }
 
-fn prepare_here(generator: &Generator, limits: Sizes, job: Job) -> Result<Prepared, ApiError> {
+fn prepare_here(
+    generator: &Generator,
+    limits: Sizes,
+    job: Job,
+    interrupt: &Interrupt,
+) -> Result<Prepared, ApiError> {
     limits.check(&job)?;
-    let prepared = generator.prepare(job)?;
+    let prepared = generator.prepare_unless(job, interrupt)?;
     limits.check_prompt(prepared.request.prompt.len())?;
     Ok(prepared)
 }
 
-/// Bytes to read; compiling a grammar takes long whatever the size.
-fn work(job: &Job) -> usize {
-    if job.compiles_grammar() { usize::MAX } else { job.prompt.bytes() }
+/// How much work it is to prepare these jobs.
+fn effort(jobs: &[Job]) -> Effort {
+    if jobs.iter().any(Job::compiles_grammar) {
+        return Effort::Grammar;
+    }
+    Effort::Bytes(jobs.iter().map(|job| job.prompt.bytes()).sum())
 }
 
 /// Hands a prepared job to the model's backend, in the caller's name.
@@ -75,6 +85,7 @@ pub fn submit(model: &Model, mut prepared: Prepared, caller: Caller) -> Result<O
         ..prepared.request
     };
     let stream = model.generator.submit(prepared)?;
+    caller.intake.release();
     caller.progress.submitted(caller.class, stream.prompt_tokens());
     Ok(ObservedStream { stream, caller, backend: model.engine(), seen: Seen::Nothing })
 }

@@ -9,11 +9,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
 use axum::http::Request;
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::app::{Shared, router};
 use crate::connections;
+use crate::connections::slots::{Refusal, SlotListener, Slots};
 use crate::ops::health::Phase;
 use crate::tls::{Tls, TlsListener};
 
@@ -75,14 +76,18 @@ impl Listening {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
         let (closing, closed) = watch::channel(false);
+        let slots = Slots::new(app.connections.clone());
         let mut servers = JoinSet::new();
         for listener in self.listeners {
             let (routes, closed) = (router(Shared::clone(&app)), closed.clone());
-            // A token must not wait for the acknowledgement of the one before.
-            let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+            let slots = Arc::clone(&slots);
             match &self.tls {
-                None => servers.spawn(connections::accept(listener, routes, closed)),
+                None => {
+                    let listener = SlotListener::new(listener, slots, Refusal::Answer);
+                    servers.spawn(connections::accept(listener, routes, closed))
+                }
                 Some(tls) => {
+                    let listener = SlotListener::new(listener, slots, Refusal::Silence);
                     let listener = TlsListener::new(listener, tls.clone())?;
                     servers.spawn(connections::accept(listener, routes, closed))
                 }

@@ -97,3 +97,15 @@ proptest! {
         prop_assert_eq!(tokenizer.decode(&ids, SpecialTokens::Skip), text);
     }
 }
+
+#[test]
+fn an_interrupted_text_is_given_up_and_others_are_not() {
+    let Some(tokenizer) = tokenizer() else { return };
+    let interrupt = ropeway_text::Interrupt::default();
+    let interrupted = tokenizer.interrupted_by(&interrupt);
+    let ids = interrupted.encode("Once upon a time", Special::PROMPT).unwrap();
+    interrupt.raise();
+    let error = interrupted.encode("Once upon a time", Special::PROMPT).unwrap_err();
+    assert!(matches!(error, ropeway_text::TextError::Interrupted));
+    assert_eq!(tokenizer.encode("Once upon a time", Special::PROMPT).unwrap(), ids);
+}

@@ -14,6 +14,7 @@ use super::request::{Parameters, result};
 use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::{ObservedStream, prepare_all, submit};
+use crate::intake::shape::{Field, Holds};
 use crate::ndjson;
 use crate::openai::OpenAiError;
 
@@ -28,6 +29,8 @@ pub struct BatchRequest {
 }
 
 impl Wire for BatchRequest {
+    const FIELDS: &'static [Field] = &[Field::new("prompts", Holds::Prompts(MOST_PROMPTS))];
+
     fn model(&self) -> Option<&str> {
         self.parameters.model()
     }

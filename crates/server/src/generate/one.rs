@@ -12,6 +12,7 @@ use super::request::{Parameters, result};
 use super::stream;
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::generate;
+use crate::intake::shape::{Field, Holds};
 use crate::openai::OpenAiError;
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -22,6 +23,8 @@ pub struct GenerateRequest {
 }
 
 impl Wire for GenerateRequest {
+    const FIELDS: &'static [Field] = &[Field::new("prompt", Holds::Prompt)];
+
     fn model(&self) -> Option<&str> {
         self.parameters.model()
     }

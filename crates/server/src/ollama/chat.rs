@@ -18,6 +18,7 @@ use super::stats::Stopwatch;
 use super::{OllamaError, format, presence};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::{ObservedStream, generate};
+use crate::intake::shape::{Field, Holds};
 use crate::model::Model;
 use crate::model::lease::KeepAlive;
 use crate::ndjson;
@@ -40,6 +41,8 @@ pub struct ChatRequest {
 }
 
 impl Wire for ChatRequest {
+    const FIELDS: &'static [Field] = &[Field::new("messages", Holds::Conversation)];
+
     fn model(&self) -> Option<&str> {
         Some(&self.model)
     }

@@ -19,6 +19,7 @@ use super::stats::Stopwatch;
 use super::{OllamaError, format, presence};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::{ObservedStream, prepare, submit};
+use crate::intake::shape::{Field, Holds};
 use crate::model::Model;
 use crate::model::lease::KeepAlive;
 use crate::ndjson;
@@ -47,6 +48,12 @@ pub struct GenerateRequest {
 }
 
 impl Wire for GenerateRequest {
+    const FIELDS: &'static [Field] = &[
+        Field::new("prompt", Holds::Prompt),
+        Field::new("system", Holds::Prompt),
+        Field::new("context", Holds::Tokens),
+    ];
+
     fn model(&self) -> Option<&str> {
         Some(&self.model)
     }

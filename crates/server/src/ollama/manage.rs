@@ -11,7 +11,7 @@ use super::OllamaError;
 use crate::ask::{Ask, Wire};
 use crate::error::{ApiError, Kind};
 use crate::library::{self, Fetching, Follower};
-use crate::model::{Alias, same_name};
+use crate::model::Alias;
 use crate::ndjson;
 
 /// A model, by today's field or by the one of old.

@@ -9,8 +9,11 @@ use ropeway_openai::{ChatCompletionRequest, Defaults};
 use super::{OpenAiError, sse};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::generate;
+use crate::intake::shape::{Field, Holds};
 
 impl Wire for ChatCompletionRequest {
+    const FIELDS: &'static [Field] = &[Field::new("messages", Holds::Conversation)];
+
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }

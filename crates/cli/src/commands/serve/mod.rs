@@ -154,6 +154,8 @@ impl Serve {
             embeddings: self.embed.models(&self.options, shelves.ledger(), self.logs.log_batches),
             shelf: (!self.fixed_models).then(|| Shelf::new(library)),
             limits: self.limits.limits(),
+            memory: self.limits.memory(),
+            connections: self.limits.connections(),
             guard: Guard {
                 allowance: self.limits.allowance(),
                 ..self.access.guard(&self.listen, addresses)?

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::input;
 use crate::ask::Wire;
+use crate::intake::shape::{Field, Holds};
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -42,6 +43,9 @@ pub struct ResponsesRequest {
 }
 
 impl Wire for ResponsesRequest {
+    const FIELDS: &'static [Field] =
+        &[Field::new("input", Holds::Conversation), Field::new("instructions", Holds::Prompt)];
+
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
