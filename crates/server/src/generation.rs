@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt};
 use ropeway_engine::Request;
-use ropeway_generation::{GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt};
+use ropeway_generation::{Drafted, GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt};
 
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -29,8 +29,9 @@ pub async fn encode(model: &Arc<Model>, prompt: Prompt) -> Result<Vec<u32>, ApiE
 
 /// Checks a job and prepares it.
 pub async fn prepare(model: &Arc<Model>, job: Job, caller: &Caller) -> Result<Prepared, ApiError> {
-    let (model, limits, bytes) = (Arc::clone(model), caller.limits, work(&job));
-    offload(bytes, move || prepare_here(&model.generator, limits, job)).await
+    let (owner, limits, bytes) = (Arc::clone(model), caller.limits, job.prompt.bytes());
+    let drafted = offload(bytes, move || draft(&owner.generator, limits, job)).await?;
+    finish(model, drafted, caller).await
 }
 
 /// Checks and prepares many jobs; one that is wrong is an error of its own.
@@ -39,25 +40,37 @@ pub async fn prepare_all(
     jobs: Vec<Job>,
     caller: &Caller,
 ) -> Result<Vec<Result<Prepared, ApiError>>, ApiError> {
-    let (model, limits) = (Arc::clone(model), caller.limits);
-    let bytes = jobs.iter().map(work).fold(0, usize::saturating_add);
-    offload(bytes, move || {
-        let prepared = jobs.into_iter().map(|job| prepare_here(&model.generator, limits, job));
-        Ok::<_, ApiError>(prepared.collect())
-    })
-    .await
-}
-
-fn prepare_here(generator: &Generator, limits: Sizes, job: Job) -> Result<Prepared, ApiError> {
-    limits.check(&job)?;
-    let prepared = generator.prepare(job)?;
-    limits.check_prompt(prepared.request.prompt.len())?;
+    let (owner, limits) = (Arc::clone(model), caller.limits);
+    let bytes = jobs.iter().map(|job| job.prompt.bytes()).fold(0, usize::saturating_add);
+    let drafted = offload(bytes, move || {
+        let drafted = jobs.into_iter().map(|job| draft(&owner.generator, limits, job));
+        Ok::<_, ApiError>(drafted.collect::<Vec<_>>())
+    });
+    let mut prepared = Vec::new();
+    for drafted in drafted.await? {
+        prepared.push(match drafted {
+            Ok(drafted) => finish(model, drafted, caller).await,
+            Err(error) => Err(error),
+        });
+    }
     Ok(prepared)
 }
 
-/// Bytes to read; compiling a grammar takes long whatever the size.
-fn work(job: &Job) -> usize {
-    if job.compiles_grammar() { usize::MAX } else { job.prompt.bytes() }
+fn draft(generator: &Generator, limits: Sizes, job: Job) -> Result<Drafted, ApiError> {
+    limits.check(&job)?;
+    let drafted = generator.draft(job)?;
+    limits.check_prompt(drafted.prompt_tokens())?;
+    Ok(drafted)
+}
+
+/// Compiles a draft's grammar, after it was found to compile within the limits. That is found out in the caller's name, by
+/// processes that have a queue of their own; it ends with the request.
+async fn finish(model: &Arc<Model>, drafted: Drafted, caller: &Caller) -> Result<Prepared, ApiError> {
+    let admitted = model.generator.admit(drafted, caller.client.account).await?;
+    // Compiling takes long whatever the size.
+    let work = if admitted.has_grammar() { usize::MAX } else { 0 };
+    let model = Arc::clone(model);
+    offload(work, move || model.generator.finish(admitted)).await
 }
 
 /// Hands a prepared job to the model's backend, in the caller's name.

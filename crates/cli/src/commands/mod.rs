@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod compile_grammar;
 mod config;
 mod embed;
 mod list;
@@ -34,6 +35,7 @@ pub enum Command {
     Tokenize(tokenize::Tokenize),
     Bench(bench::Bench),
     Simulate(Box<simulate::Simulate>),
+    CompileGrammar(compile_grammar::CompileGrammar),
 }
 
 impl Command {
@@ -52,6 +54,7 @@ impl Command {
             Command::Tokenize(command) => command.run(output),
             Command::Bench(command) => command.run(output),
             Command::Simulate(command) => command.run(output),
+            Command::CompileGrammar(command) => command.run(),
         }
     }
 }

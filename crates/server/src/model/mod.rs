@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ropeway_engine::Backend;
 use ropeway_generation::Generator;
+use ropeway_grammar::Workers;
 use ropeway_text::{ChatTemplate, Tokenizer};
 
 use self::lease::Lease;
@@ -57,6 +58,13 @@ impl Model {
     ) -> Self {
         let generator = Generator::new(tokenizer, template, Arc::new(backend));
         Self { name, generator, facts, created: unix_seconds(), lease: Arc::default() }
+    }
+
+    /// Grammars of clients are tried by these workers before this process compiles them.
+    #[must_use]
+    pub fn with_grammar_workers(mut self, workers: Workers) -> Self {
+        self.generator = self.generator.with_grammar_workers(workers);
+        self
     }
 
     /// Whether requests run or wait.
