@@ -20,6 +20,9 @@ const MAX_BYTES_IN_ALL: usize = 1 << 30;
 /// Bytes that a parser may have even then.
 const SMALL: usize = 4 << 20;
 
+/// Bytes of an item of a parser's row, with its share of what stands beside it.
+const ITEM: usize = 16;
+
 /// The memory of all parsers of a model.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
@@ -38,6 +41,8 @@ pub(crate) struct Parser {
     parser: TokenParser,
     landing: Option<Arc<Landing>>,
     room: Arc<Room>,
+    /// Items of the rows that the answer so far has made; they are kept to its end.
+    items: usize,
     /// What it has of the room.
     bytes: usize,
     /// Why it can't go on.
@@ -46,7 +51,7 @@ pub(crate) struct Parser {
 
 impl Parser {
     pub(crate) fn new(parser: TokenParser, landing: Option<Arc<Landing>>, room: Arc<Room>) -> Self {
-        let mut parser = Self { parser, landing, room, bytes: 0, failed: None };
+        let mut parser = Self { parser, landing, room, items: 0, bytes: 0, failed: None };
         parser.measure();
         parser
     }
@@ -68,8 +73,19 @@ impl Parser {
         taken.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
+    /// Takes a step forward; the rows that it makes are kept.
+    fn advance<T>(
+        &mut self,
+        step: impl FnOnce(&mut TokenParser) -> Result<T, String>,
+    ) -> Result<T, GuideError> {
+        let before = self.parser.parser_stats().all_items;
+        let taken = self.step(step);
+        self.items += self.parser.parser_stats().all_items.saturating_sub(before);
+        taken
+    }
+
     fn measure(&mut self) {
-        let bytes = bytes(&self.parser);
+        let bytes = bytes(&self.parser) + self.items * ITEM;
         self.room.used.fetch_add(bytes, Ordering::Relaxed);
         self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = bytes;
@@ -104,17 +120,17 @@ impl Guide for Parser {
     }
 
     fn accept(&mut self, token: u32) -> Result<Progress, GuideError> {
-        self.step(|parser| consume(parser, &[token]))?;
+        self.advance(|parser| consume(parser, &[token]))?;
         Ok(self.progress())
     }
 
     fn forced(&mut self, tokens: &mut Vec<u32>) -> Result<Progress, GuideError> {
-        let forced = self.step(|parser| {
+        let forced = self.advance(|parser| {
             let forced = parser.compute_ff_tokens();
             if !forced.is_empty() {
                 consume(parser, &forced)?;
             }
-            Ok::<_, String>(forced)
+            Ok(forced)
         })?;
         tokens.extend(forced);
         Ok(self.progress())
@@ -162,4 +178,56 @@ pub(crate) fn reason(error: &str) -> &str {
 /// Whether this was a panic.
 pub(crate) fn is_bug(error: &str) -> bool {
     error.starts_with(PANIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compiler::{compile, factory};
+    use crate::vocabulary::{Vocabulary, Words};
+    use llguidance::api::TopLevelGrammar;
+
+    const TEXT: u32 = b'x' as u32;
+
+    fn parser(lark: &str, room: &Arc<Room>) -> Parser {
+        let words: Vec<Vec<u8>> = (0..=254).map(|byte| vec![byte]).collect();
+        let factory = factory(Vocabulary::new(&Words::new(words, vec![0]), None)).expect("a factory");
+        let parser = compile(&factory, TopLevelGrammar::from_lark(lark.into())).expect("a grammar");
+        Parser::new(parser, None, Arc::clone(room))
+    }
+
+    #[test]
+    fn a_parser_that_outgrows_its_share_ends_alone_and_for_good() {
+        let room = Arc::new(Room::default());
+        let mut parser = parser("start: /[xy]*/\n", &room);
+        assert!(parser.accept(TEXT).is_ok());
+        parser.items = MAX_BYTES / ITEM;
+        let failed = parser.accept(TEXT).expect_err("too large");
+        assert!(failed.0.contains("32 MiB"), "{failed}");
+        parser.items = 0;
+        assert_eq!(parser.allow(&mut [0; 8]), Err(failed));
+        drop(parser);
+        assert_eq!(room.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn large_parsers_end_when_all_together_have_too_much() {
+        let room = Arc::new(Room::default());
+        let (mut small, mut large) = (parser("start: /x*/\n", &room), parser("start: /x*/\n", &room));
+        large.items = SMALL / ITEM;
+        assert!(large.accept(TEXT).is_ok());
+        room.used.fetch_add(MAX_BYTES_IN_ALL, Ordering::Relaxed);
+        assert!(large.accept(TEXT).is_err());
+        assert!(small.accept(TEXT).is_ok());
+    }
+
+    #[test]
+    fn rows_of_the_answer_count() {
+        let mut parser = parser("start: a\na: a a | \"x\"\n", &Arc::default());
+        let before = parser.bytes;
+        for _ in 0..50 {
+            parser.accept(TEXT).expect("x");
+        }
+        assert!(parser.items > 50 && parser.bytes > before, "{} items", parser.items);
+    }
 }

@@ -3,19 +3,26 @@
 use ropeway_grammar::{GrammarSpec, Strictness};
 use serde_json::{Map, Value, json};
 
+/// Parts of a schema, so that most grammars are no larger than what is looked at.
+const PARTS: usize = 400;
+
 /// Numbers that depend on a seed alone (xorshift64*).
-pub struct Random(u64);
+pub struct Random {
+    state: u64,
+    /// Parts that may still be made.
+    parts: usize,
+}
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, parts: PARTS }
     }
 
     pub fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
     }
 
     fn one_of<T: Copy>(&mut self, list: &[T]) -> T {
@@ -33,7 +40,7 @@ pub fn spec(seed: u64) -> GrammarSpec {
     match random.below(8) {
         0..=3 => schema_spec(random),
         4 => GrammarSpec::Regex(expression(random, 4)),
-        5 => GrammarSpec::Choice(choices(random)),
+        5 => GrammarSpec::Choice(choices(random, &[5, 500, 9000])),
         6 => GrammarSpec::Grammar(lark(random)),
         _ => GrammarSpec::Grammar(gbnf(random)),
     }
@@ -46,7 +53,8 @@ fn schema_spec(random: &mut Random) -> GrammarSpec {
 
 /// A schema of which each level is one of the attacks.
 fn schema(random: &mut Random, depth: usize) -> Value {
-    let leaf = depth == 0;
+    let leaf = depth == 0 || random.parts == 0;
+    random.parts = random.parts.saturating_sub(1);
     match random.below(if leaf { 6 } else { 14 }) {
         0 => json!({"type": "integer", "multipleOf": random.one_of(&[97, 1009, 9967, 9973, 9999])}),
         1 => {
@@ -56,7 +64,7 @@ fn schema(random: &mut Random, depth: usize) -> Value {
         3 => {
             json!({"type": "string", "minLength": random.below(5000), "maxLength": random.between(5000, 1_000_000)})
         }
-        4 => json!({"enum": choices(random)}),
+        4 => json!({"enum": choices(random, &[5, 20, if leaf { 100 } else { 5000 }])}),
         5 => {
             json!({"type": "string", "format": random.one_of(&["email", "uri", "date-time", "ipv6", "uuid", "hostname"]),
             "pattern": expression(random, 2)})
@@ -128,9 +136,9 @@ fn expression(random: &mut Random, depth: usize) -> String {
     }
 }
 
-fn choices(random: &mut Random) -> Vec<String> {
+fn choices(random: &mut Random, counts: &[usize]) -> Vec<String> {
     let length = random.one_of(&[1, 5, 20]);
-    let count = random.one_of(&[5, 500, 9000]);
+    let count = random.one_of(counts);
     (0..count).map(|index| format!("{}{index}", "ab".repeat(random.between(1, length)))).collect()
 }
 

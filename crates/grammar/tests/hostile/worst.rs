@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use ropeway_engine::Grammar;
 use ropeway_grammar::{Compiled, Compiler};
 
+use crate::WORKER;
 use crate::generator::{Random, spec};
 
 /// Tokens of an answer for each grammar that compiles.
@@ -99,11 +100,16 @@ fn is_set(mask: &[u32], token: u32) -> bool {
 /// Looks at all children of this process until it is told to stop.
 fn observe(memory: &AtomicUsize, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
-        for child in crate::children() {
-            memory.fetch_max(peak(&child), Ordering::Relaxed);
+        // Before it is a worker, a child shares the memory of this process.
+        for child in crate::children().iter().filter(|child| is_worker(child)) {
+            memory.fetch_max(peak(child), Ordering::Relaxed);
         }
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+fn is_worker(process: &str) -> bool {
+    std::fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|path| path.ends_with(WORKER))
 }
 
 /// Bytes that a process has in memory.
