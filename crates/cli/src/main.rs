@@ -4,7 +4,7 @@
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
 //! [`model_args`] and [`embedder_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
 //! are chosen, [`settings`] where a server's settings come from, [`memory`] sizes of memory, [`interrupt`] signals, [`plot`]
-//! SVG, [`descriptors`] open files.
+//! SVG, [`grammar_workers`] processes that compile grammars, [`descriptors`] open files.
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143
 //! given up because of SIGINT or SIGTERM.
 
@@ -14,6 +14,7 @@ mod embedder_args;
 mod engine_args;
 mod facts;
 mod failure;
+mod grammar_workers;
 mod interrupt;
 mod load_report;
 mod machine_args;

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ropeway_engine::request::room;
 use ropeway_engine::{Backend, Request};
-use ropeway_grammar::Compiler;
+use ropeway_grammar::{Admitted, Compiler, Workers};
 use ropeway_text::{
     ChatTemplate, Interrupt, OutputOptions, OutputParser, OutputStyle, Special, SpecialTokens, Tokenizer,
 };
@@ -13,6 +13,7 @@ use crate::choice::ChoiceText;
 use crate::error::{ErrorKind, RequestError};
 use crate::job::{Job, Prompt};
 use crate::stream::GenerationStream;
+use crate::structured::GrammarWish;
 
 /// Tokens at the end of a prompt in which a template may have opened the model's reasoning.
 const PROMPT_END: usize = 16;
@@ -42,6 +43,34 @@ pub struct Prepared {
     stop: Vec<String>,
 }
 
+/// A job whose grammar, if it has one, is not compiled yet.
+#[derive(Debug)]
+pub struct Drafted {
+    prepared: Prepared,
+    grammar: Option<GrammarWish>,
+}
+
+impl Drafted {
+    /// Tokens of its prompt.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prepared.request.prompt.len()
+    }
+}
+
+/// A job whose grammar is known to compile within the limits.
+#[derive(Debug)]
+pub struct AdmittedDraft {
+    prepared: Prepared,
+    grammar: Option<(GrammarWish, Admitted)>,
+}
+
+impl AdmittedDraft {
+    /// Whether a grammar has to be compiled.
+    pub fn has_grammar(&self) -> bool {
+        self.grammar.is_some()
+    }
+}
+
 /// How tokens become text.
 #[derive(Clone, Debug)]
 enum OutputForm {
@@ -58,6 +87,13 @@ impl Generator {
         let longest_token = tokenizer.longest_token();
         let grammars = Compiler::new(&tokenizer);
         Self { tokenizer, template, style, grammars, longest_token, backend: RwLock::new(backend) }
+    }
+
+    /// Grammars of strangers are tried by these workers before this process compiles them.
+    #[must_use]
+    pub fn with_grammar_workers(mut self, workers: Workers) -> Self {
+        self.grammars = self.grammars.with_workers(workers);
+        self
     }
 
     /// What computes it.
@@ -107,14 +143,18 @@ impl Generator {
         RequestError::new(ErrorKind::ContextLengthExceeded, message).at("messages")
     }
 
-    /// Renders the template, tokenises and compiles the grammar. Takes time that grows with
-    /// [`Prompt::bytes`], and some tens of milliseconds more for structured output.
+    /// Renders the template, tokenises and compiles the grammar. Blocks for a time that grows with
+    /// [`Prompt::bytes`], and for structured output as long as [`Compiler::compile`].
     pub fn prepare(&self, job: Job) -> Result<Prepared, RequestError> {
-        self.prepare_unless(job, &Interrupt::default())
+        let Drafted { mut prepared, grammar } = self.draft(job, &Interrupt::default())?;
+        let compiled = grammar.map(|grammar| grammar.admit_and_compile(&self.grammars));
+        prepared.request.grammar = compiled.transpose()?;
+        Ok(prepared)
     }
 
-    /// [`Generator::prepare`] that gives up when `interrupt` is raised, because nobody waits for the result any more.
-    pub fn prepare_unless(&self, job: Job, interrupt: &Interrupt) -> Result<Prepared, RequestError> {
+    /// Renders the template and tokenises. Blocks for a time that grows with [`Prompt::bytes`], but gives up when `interrupt`
+    /// is raised, because nobody waits for the result any more.
+    pub fn draft(&self, job: Job, interrupt: &Interrupt) -> Result<Drafted, RequestError> {
         let Job { prompt, context, structured, .. } = job;
         let (mut tokens, form, structured) = match prompt {
             Prompt::Conversation(conversation) => {
@@ -124,8 +164,7 @@ impl Generator {
             }
             other => (self.encode_unless(other, interrupt)?, OutputForm::Continuation, structured),
         };
-        let grammar = structured.map(|structured| structured.compile(self, &self.prompt_end(&tokens)));
-        let grammar = grammar.transpose()?;
+        let grammar = structured.map(|structured| structured.after(self, &self.prompt_end(&tokens)));
         if !context.is_empty() {
             tokens.splice(..0, context);
         }
@@ -137,11 +176,27 @@ impl Generator {
             min_tokens: job.min_tokens,
             score_prompt: job.prompt_logprobs,
             ends,
-            grammar,
             n: job.n.get(),
             ..Request::default()
         };
-        Ok(Prepared { request, form, stop: job.stop })
+        Ok(Drafted { prepared: Prepared { request, form, stop: job.stop }, grammar })
+    }
+
+    /// Finds out whether a draft's grammar compiles within the limits, in the name of an account, without blocking.
+    /// Dropped before it is done, the work ends.
+    pub async fn admit(&self, drafted: Drafted, account: u64) -> Result<AdmittedDraft, RequestError> {
+        let Drafted { prepared, grammar } = drafted;
+        let Some(grammar) = grammar else { return Ok(AdmittedDraft { prepared, grammar: None }) };
+        let admitted = grammar.admit(&self.grammars, account).await?;
+        Ok(AdmittedDraft { prepared, grammar: Some((grammar, admitted)) })
+    }
+
+    /// Compiles a draft's grammar. Blocks for as long as it took to admit it.
+    pub fn finish(&self, draft: AdmittedDraft) -> Result<Prepared, RequestError> {
+        let AdmittedDraft { mut prepared, grammar } = draft;
+        let compiled = grammar.map(|(grammar, admitted)| grammar.compile(&self.grammars, &admitted));
+        prepared.request.grammar = compiled.transpose()?;
+        Ok(prepared)
     }
 
     /// Hands a prepared job to the backend. Never waits: what can't be served, or not now, is turned down at once.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use futures_util::{Stream, StreamExt};
 use ropeway_engine::{Backend, Request};
 use ropeway_generation::{
-    ErrorKind, GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt, StopReason,
+    Drafted, ErrorKind, GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt, StopReason,
 };
 use ropeway_text::Interrupt;
 
@@ -34,9 +34,10 @@ pub async fn encode(model: &Arc<Model>, prompt: Prompt, intake: &Intake) -> Resu
 /// Checks a job and prepares it.
 pub async fn prepare(model: &Arc<Model>, job: Job, caller: &Caller) -> Result<Prepared, ApiError> {
     caller.count_as(job.n.get())?;
-    let (model, limits, effort) = (Arc::clone(model), caller.limits, effort(std::slice::from_ref(&job)));
-    offload(&caller.intake, effort, move |interrupt| prepare_here(&model.generator, limits, job, interrupt))
-        .await
+    let (owner, limits, effort) = (Arc::clone(model), caller.limits, Effort::Bytes(job.prompt.bytes()));
+    let draft = move |interrupt: &_| draft(&owner.generator, limits, job, interrupt);
+    let drafted = offload(&caller.intake, effort, draft).await?;
+    finish(model, drafted, caller).await
 }
 
 /// Checks and prepares many jobs; one that is wrong is an error of its own.
@@ -46,32 +47,41 @@ pub async fn prepare_all(
     caller: &Caller,
 ) -> Result<Vec<Result<Prepared, ApiError>>, ApiError> {
     caller.count_as(jobs.iter().map(|job| job.n.get()).fold(0, usize::saturating_add))?;
-    let (model, limits) = (Arc::clone(model), caller.limits);
-    offload(&caller.intake, effort(&jobs), move |interrupt| {
-        let prepared = jobs.into_iter().map(|job| prepare_here(&model.generator, limits, job, interrupt));
-        Ok::<_, ApiError>(prepared.collect())
-    })
-    .await
+    let (owner, limits) = (Arc::clone(model), caller.limits);
+    let bytes = jobs.iter().map(|job| job.prompt.bytes()).fold(0, usize::saturating_add);
+    let drafted = offload(&caller.intake, Effort::Bytes(bytes), move |interrupt| {
+        let drafted = jobs.into_iter().map(|job| draft(&owner.generator, limits, job, interrupt));
+        Ok::<_, ApiError>(drafted.collect::<Vec<_>>())
+    });
+    let mut prepared = Vec::new();
+    for drafted in drafted.await? {
+        prepared.push(match drafted {
+            Ok(drafted) => finish(model, drafted, caller).await,
+            Err(error) => Err(error),
+        });
+    }
+    Ok(prepared)
 }
 
-fn prepare_here(
+fn draft(
     generator: &Generator,
     limits: Sizes,
     job: Job,
     interrupt: &Interrupt,
-) -> Result<Prepared, ApiError> {
+) -> Result<Drafted, ApiError> {
     limits.check(&job)?;
-    let prepared = generator.prepare_unless(job, interrupt)?;
-    limits.check_prompt(prepared.request.prompt.len())?;
-    Ok(prepared)
+    let drafted = generator.draft(job, interrupt)?;
+    limits.check_prompt(drafted.prompt_tokens())?;
+    Ok(drafted)
 }
 
-/// How much work it is to prepare these jobs.
-fn effort(jobs: &[Job]) -> Effort {
-    if jobs.iter().any(Job::compiles_grammar) {
-        return Effort::Grammar;
-    }
-    Effort::Bytes(jobs.iter().map(|job| job.prompt.bytes()).sum())
+/// Compiles a draft's grammar, after it was found to compile within the limits. That is found out in the caller's name, by
+/// processes that have a queue of their own; it ends with the request.
+async fn finish(model: &Arc<Model>, drafted: Drafted, caller: &Caller) -> Result<Prepared, ApiError> {
+    let admitted = model.generator.admit(drafted, caller.client.account).await?;
+    let effort = if admitted.has_grammar() { Effort::Grammar } else { Effort::Bytes(0) };
+    let model = Arc::clone(model);
+    offload(&caller.intake, effort, move |_| model.generator.finish(admitted)).await
 }
 
 /// Hands a prepared job to the model's backend, in the caller's name.

@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod compile_grammar;
 mod config;
 mod embed;
 mod list;
@@ -36,6 +37,7 @@ pub enum Command {
     Tokenize(tokenize::Tokenize),
     Bench(bench::Bench),
     Simulate(Box<simulate::Simulate>),
+    CompileGrammar(compile_grammar::CompileGrammar),
 }
 
 impl Command {
@@ -55,6 +57,7 @@ impl Command {
             Command::Tokenize(command) => command.run(output),
             Command::Bench(command) => command.run(output),
             Command::Simulate(command) => command.run(output),
+            Command::CompileGrammar(command) => command.run(),
         }
     }
 }

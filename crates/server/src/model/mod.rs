@@ -15,6 +15,7 @@ use std::time::Instant;
 use ropeway_engine::board::Board;
 use ropeway_engine::{Backend, Device};
 use ropeway_generation::Generator;
+use ropeway_grammar::Workers;
 use ropeway_text::{ChatTemplate, Tokenizer};
 
 use self::lease::Lease;
@@ -104,6 +105,13 @@ impl Model {
         let generator = Generator::new(tokenizer, template, Arc::new(backend));
         let engine_state = Mutex::default();
         Self { name, generator, facts, created: unix_seconds(), lease: Arc::default(), engine_state }
+    }
+
+    /// Grammars of clients are tried by these workers before this process compiles them.
+    #[must_use]
+    pub fn with_grammar_workers(mut self, workers: Workers) -> Self {
+        self.generator = self.generator.with_grammar_workers(workers);
+        self
     }
 
     /// Whether requests run or wait.

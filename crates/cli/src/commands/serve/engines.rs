@@ -14,6 +14,7 @@ use super::logs;
 use crate::engine_args::{EngineArgs, For, Started};
 use crate::facts::Facts;
 use crate::failure::Failure;
+use crate::grammar_workers::grammar_workers;
 use crate::model_args::ModelArgs;
 
 /// Time before a fallen engine is started again: a model that falls at every request must not keep the machine busy
@@ -78,7 +79,8 @@ fn served(started: Started, name: String) -> Result<(Model, JoinHandle<()>), Fai
     let facts = Facts::of(&started.files, &started.checkpoint).for_server();
     let facts = ModelFacts { memory: started.memory, ..facts };
     let Started { handle, thread, .. } = started;
-    Ok((Model::new(name, tokenizer, template, facts, handle), thread))
+    let model = Model::new(name, tokenizer, template, facts, handle);
+    Ok((model.with_grammar_workers(grammar_workers()), thread))
 }
 
 /// Starts the engine again whenever it falls, as long as the model is there. One that ends by itself was told to, or
