@@ -11,12 +11,16 @@ export CARGO_PROFILE_RELEASE_DEBUG=0
 cargo +nightly fuzz build --sanitizer none --strip-dead-code
 
 built=${CARGO_TARGET_DIR:-target}/x86_64-unknown-linux-gnu/release
-mkdir -p "$folder/bin" "$folder/seeds"
+stripped=$(mktemp -d)
+trap 'rm -rf "$stripped"' EXIT
+rm -rf "$folder/seeds"
+mkdir -p "$folder/seeds"
 for target in targets/*.rs; do
     name=$(basename "$target" .rs)
-    strip -o "$folder/bin/$name" "$built/$name"
-    rm -rf "$folder/seeds/$name"
+    strip -o "$stripped/$name" "$built/$name"
     cp -r "seeds/$name" "$folder/seeds/$name"
 done
+# A third of their size; run.sh unpacks them.
+tar -C "$stripped" -czf "$folder/bin.tar.gz" .
 cp run.sh "$folder/run.sh"
 du -sh "$folder"

@@ -9,7 +9,9 @@ seconds=${1:?usage: run.sh SECONDS OUT [TARGET...]}
 out=$(realpath -m "${2:?usage: run.sh SECONDS OUT [TARGET...]}")
 shift 2
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls "$here/bin")
+mkdir -p "$out/bin"
+tar -C "$out/bin" -xzf "$here/bin.tar.gz" || exit 1
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls "$out/bin")
 
 # Every input of some targets becomes a file: memory is the quickest place for it.
 [ -w /dev/shm ] && export TMPDIR=/dev/shm
@@ -23,8 +25,7 @@ fuzz() {
     cp -n "$here/seeds/$target/"* "$folder/corpus/" 2>/dev/null
     : >"$folder/log"
     while left=$((end - SECONDS)); [ "$left" -gt 0 ] && [ $((run++)) -lt "$most_findings" ]; do
-        # Inputs that hang are findings of their own: only the first run starts from the seeds that are known to be slow.
-        "$here/bin/$target" "$folder/corpus" -artifact_prefix="$folder/artifacts/" -max_total_time="$left" \
+        "$out/bin/$target" "$folder/corpus" -artifact_prefix="$folder/artifacts/" -max_total_time="$left" \
             -timeout=10 -rss_limit_mb=2048 -max_len="$(longest "$target")" -print_final_stats=1 >>"$folder/log" 2>&1 && break
         # What ended the run would end the next one at once.
         drop_findings "$folder"
@@ -74,9 +75,9 @@ summary() {
         | tee "$out/$target/summary"
 }
 
-mkdir -p "$out"
 for target in "${targets[@]}"; do
     fuzz "$target" &
 done
 wait
+rm -rf "$out/bin"
 cat "$out"/*/summary | sort >"$out/summary.txt"

@@ -1,9 +1,9 @@
 //! Hostile schemas, expressions and grammars: compiled, and followed for a few tokens where that works.
 
 use ropeway_engine::{Grammar, Progress};
-use ropeway_grammar::{Compiler, GrammarSpec};
+use ropeway_grammar::{Compiled, Compiler, GrammarSpec};
 use ropeway_text::Tokenizer;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use crate::tokenizers::llama_tokenizer;
 
@@ -28,10 +28,26 @@ pub fn ignore_caught_panics() {
     }));
 }
 
+/// Inputs that share a compiler. Making one takes as long as some hundred small grammars; it keeps what it compiled.
+const SHARED_BY: usize = 64;
+
+/// A compiler, and how many inputs it was used for.
+static COMPILER: Mutex<Option<(Compiler, usize)>> = Mutex::new(None);
+
 /// Compiles a grammar for the small model's tokenizer and follows it.
 pub fn follow(spec: &GrammarSpec) {
-    // A compiler of its own, so that a grammar met a second time is compiled a second time.
-    let Ok(compiled) = Compiler::new(tokenizer()).compile(spec, None) else { return };
+    let mut shared = COMPILER.lock().expect("one thread");
+    if shared.as_ref().is_none_or(|(_, inputs)| *inputs == SHARED_BY) {
+        *shared = Some((Compiler::new(tokenizer()), 0));
+    }
+    let Some((compiler, inputs)) = &mut *shared else { return };
+    *inputs += 1;
+    let Ok(compiled) = compiler.compile(spec, None) else { return };
+    walk(&compiled);
+}
+
+/// Chooses tokens of an answer.
+fn walk(compiled: &Compiled) {
     let mut guide = compiled.begin();
     let mut mask = vec![0_u32; tokenizer().vocab_size().div_ceil(32)];
     let mut forced = Vec::new();
