@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,12 @@ impl Server {
         let sandbox = Sandbox::new();
         let alias = format!("m={model}");
         let fixed = ["serve", "--listen", "127.0.0.1:0", "--model", model, "--alias", &alias];
-        let mut command = sandbox.command(&[&fixed, more].concat());
+        let command = sandbox.command(&[&fixed, more].concat());
+        Server::launch(sandbox, command)
+    }
+
+    /// Starts a server by this command, which keeps its files in `sandbox`, and waits until it is ready.
+    pub fn launch(sandbox: Sandbox, mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut all = String::new();
@@ -48,6 +53,23 @@ impl Server {
 
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How long it takes from now to end by itself, if that is less than `limit`.
+    pub fn ends_within(&mut self, limit: Duration) -> Option<Duration> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if self.child.try_wait().unwrap().is_some() {
+                return Some(start.elapsed());
+            }
+            thread::sleep(GLANCE);
+        }
+        None
     }
 
     /// A connection to it.
