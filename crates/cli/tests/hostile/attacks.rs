@@ -1,6 +1,7 @@
 //! Attacks: each is one request or a handful, as small as it can be.
 
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -49,24 +50,34 @@ pub fn many_tokens() -> Vec<u8> {
     [&b"{\"model\": \"m\", \"prompt\": "[..], &many_zeros(), b"}"].concat()
 }
 
-/// Texts that take long to tokenise, from a client that leaves at once.
+/// The same as tokens to be turned into text.
+pub fn many_ids() -> Vec<u8> {
+    [&b"{\"model\": \"m\", \"tokens\": "[..], &many_zeros(), b"}"].concat()
+}
+
+/// How long clients stay who leave before they are answered: long enough for the work to begin.
+const STAY: Duration = Duration::from_secs(1);
+
+/// Texts that take long to tokenise, from clients that all leave once the work has begun.
 pub fn tokenize_and_leave(client: &Client, count: usize) {
-    let body = json!({"model": "m", "prompt": "many words, "  .repeat((15 << 20) / 12)}).to_string();
-    for _ in 0..count {
-        drop(client.send("POST", "/tokenize", &[], body.as_bytes()));
-    }
+    let body = json!({"model": "m", "prompt": "many words, ".repeat((15 << 20) / 12)}).to_string();
+    let stay = || {
+        let stream = client.send("POST", "/tokenize", &[], body.as_bytes());
+        std::thread::sleep(STAY);
+        drop(stream);
+    };
+    std::thread::scope(|scope| (0..count).for_each(|_| drop(scope.spawn(stay))));
 }
 
 /// A request that wants as many rows as there may be, and does not matter.
 pub fn many_rows(client: &Client) -> TcpStream {
     let body =
-        json!({"prompt": new_text(10), "n": 128, "max_tokens": 200, "ignore_eos": true, "stream": true});
+        json!({"prompt": new_text(10), "n": 128, "max_tokens": 40, "ignore_eos": true, "stream": true});
     client.send("POST", "/v1/completions", &[("x-priority", "bulk")], body.to_string().as_bytes())
 }
 
 /// One of many requests of the same client, each under another session's name.
 pub fn new_session(client: &Client) -> TcpStream {
-    let (session, body) =
-        (new_text(0), json!({"prompt": new_text(200), "max_tokens": 2, "ignore_eos": true}));
+    let (session, body) = (new_text(0), json!({"prompt": new_text(50), "max_tokens": 2, "ignore_eos": true}));
     client.send("POST", "/v1/completions", &[("x-session-id", &session)], body.to_string().as_bytes())
 }

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 /// Longest wait for an answer: attacks must end long before.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(40);
 
+/// Longest wait for a server that does not read on: it may leave bodies unread that it has no room for.
+const LONGEST_WRITE: Duration = Duration::from_secs(10);
+
 /// Somebody who asks a server.
 #[derive(Clone, Copy)]
 pub struct Client {
@@ -59,7 +62,7 @@ impl Client {
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.server).unwrap();
         stream.set_read_timeout(Some(LONGEST_WAIT)).unwrap();
-        stream.set_write_timeout(Some(LONGEST_WAIT)).unwrap();
+        stream.set_write_timeout(Some(LONGEST_WRITE)).unwrap();
         let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.server);
         head += &format!("content-length: {}\r\n", body.len());
         let key = self.key.map(|key| ("x-api-key", key));

@@ -52,12 +52,7 @@ fn a_broken_alias_file_stops_nobody() {
     fs::write(sandbox.path("home/aliases.json"), "{\"half\": \"a fi").unwrap();
     let listed = sandbox.run(&["list"]);
     assert_eq!(listed.code, Some(0), "{}", listed.err);
-    assert!(
-        listed.out.contains(INSTALLED) && listed.err.contains("aliases.json"),
-        "{}{}",
-        listed.out,
-        listed.err
-    );
+    assert!(listed.out.contains(INSTALLED), "{}", listed.out);
     let command = sandbox.command(&SERVE);
     answers(&Server::launch(sandbox, command));
 }

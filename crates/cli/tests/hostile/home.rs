@@ -23,6 +23,13 @@ pub fn open_server() -> Option<Server> {
     Some(Server::start(model.to_str()?, &[&SMALL[..], &bound].concat()))
 }
 
+/// Memory for more answers than a step has rows, so that rows are what is short.
+pub fn big_server() -> Option<Server> {
+    let model = default_models::smollm2()?;
+    let big = ["--context", "2048", "--kv-memory", "1GiB", "--max-n", "128", "--no-embeddings"];
+    Some(Server::start(model.to_str()?, &big))
+}
+
 /// Holders of [`names::KEYS`] may ask.
 pub fn server_with_keys(more: &[&str]) -> Option<Server> {
     let model = default_models::smollm2()?;

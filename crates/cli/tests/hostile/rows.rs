@@ -1,20 +1,30 @@
 //! Row 5: requests with many answers that hold all rows.
 
-use crate::home::{client, open_server};
+use crate::home::{big_server, client};
+use crate::support::server::until;
 use crate::{attacks, my_turn};
 
-/// As many as filled all 512 rows.
+/// As many as fill all rows of a step.
 const REQUESTS: usize = 4;
+const ROWS: u64 = 512;
 
 #[test]
 fn bulk_requests_with_many_answers_give_way_to_an_interactive_one() {
     let _turn = my_turn();
-    let Some(server) = open_server() else { return };
+    let Some(server) = big_server() else { return };
     let client = client(&server);
     assert!(client.first_token(&[]).is_ok());
+    server.settle();
+    let finished = server.count("request_success_total", "");
     let bulk: Vec<_> = (0..REQUESTS).map(|_| attacks::many_rows(&client)).collect();
+    until("every row is taken", || server.count("generation_tokens_total", "") >= ROWS);
     let first = client.first_token(&[("x-priority", "interactive")]);
     println!("row 5: first token after {first:?}");
     assert!(first.is_ok(), "an interactive request beside {REQUESTS} bulk ones: {first:?}");
+    assert_eq!(
+        server.count("request_success_total", ""),
+        finished + 1,
+        "it did not wait for the others to end"
+    );
     drop(bulk);
 }

@@ -48,7 +48,7 @@ impl Contest {
 pub fn contest(client: Client, lasting: Duration) -> Contest {
     let (honest, attacker, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
     let alice = || {
-        let body = json!({"prompt": new_text(200), "max_tokens": 2, "ignore_eos": true});
+        let body = json!({"prompt": new_text(50), "max_tokens": 2, "ignore_eos": true});
         client.with_key(ALICE).post("/v1/completions", &body).status
     };
     let mallory = || read(attacks::new_session(&client.with_key(MALLORY))).status;
@@ -89,7 +89,7 @@ fn prompts_of_another_key_are_never_seen_in_the_cache() {
     let _turn = my_turn();
     let Some(server) = server_with_keys(&[]) else { return };
     let (alice, mallory) = (client(&server).with_key(ALICE), client(&server).with_key(MALLORY));
-    let (secret, plain) = (new_text(300), json!({}));
+    let (secret, plain) = (new_text(100), json!({}));
     assert_eq!(cached(&alice, &secret, plain.clone()), 0);
     assert_eq!(cached(&mallory, &secret, plain.clone()), 0, "another key's prompt shows");
     assert!(cached(&alice, &secret, plain.clone()) > 0, "one's own prompt is found again");
@@ -104,7 +104,7 @@ fn prompts_of_another_key_are_never_seen_in_the_cache() {
 fn a_cache_salt_keeps_prompts_apart() {
     let _turn = my_turn();
     let Some(server) = server_with_keys(&[]) else { return };
-    let (alice, secret) = (client(&server).with_key(ALICE), new_text(300));
+    let (alice, secret) = (client(&server).with_key(ALICE), new_text(100));
     let salted = |salt: &str| json!({"cache_salt": salt});
     assert_eq!(cached(&alice, &secret, salted("one")), 0);
     assert_eq!(cached(&alice, &secret, salted("two")), 0, "another salt's prompt shows");
