@@ -70,9 +70,9 @@ pub fn tokenize_and_leave(client: &Client, count: usize) {
 }
 
 /// A request that wants as many rows as there may be, and does not matter.
-pub fn many_rows(client: &Client) -> TcpStream {
+pub fn many_rows(client: &Client, tokens: usize) -> TcpStream {
     let body =
-        json!({"prompt": new_text(10), "n": 128, "max_tokens": 40, "ignore_eos": true, "stream": true});
+        json!({"prompt": new_text(10), "n": 128, "max_tokens": tokens, "ignore_eos": true, "stream": true});
     client.send("POST", "/v1/completions", &[("x-priority", "bulk")], body.to_string().as_bytes())
 }
 

@@ -121,7 +121,7 @@ fn attacked_phase(phase: &Phase<'_>, lasting: Duration) {
             Vec::new()
         };
         scope.spawn(move || phase.attack_and_leave(tokenize));
-        scope.spawn(move || phase.attack("rows", || read(attacks::many_rows(&nightly))));
+        scope.spawn(move || phase.attack("rows", || read(attacks::many_rows(&nightly, 40))));
         (0..4).for_each(|_| {
             scope.spawn(move || phase.attack("sessions", || read(attacks::new_session(&mallory))));
         });
