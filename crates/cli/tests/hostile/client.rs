@@ -63,12 +63,14 @@ impl Client {
         let mut stream = TcpStream::connect(self.server).unwrap();
         stream.set_read_timeout(Some(LONGEST_WAIT)).unwrap();
         stream.set_write_timeout(Some(LONGEST_WRITE)).unwrap();
-        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.server);
-        head += &format!("content-length: {}\r\n", body.len());
         let key = self.key.map(|key| ("x-api-key", key));
-        for (name, value) in headers.iter().copied().chain(key) {
-            head += &format!("{name}: {value}\r\n");
-        }
+        let lines = headers.iter().copied().chain(key).map(|(name, value)| format!("{name}: {value}\r\n"));
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n{}",
+            self.server,
+            body.len(),
+            lines.collect::<String>()
+        );
         // A server may answer and close before it has read everything.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(b"\r\n"));
         let _ = stream.write_all(body);

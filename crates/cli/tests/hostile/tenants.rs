@@ -76,7 +76,7 @@ fn wait(lasting: Duration) {
 }
 
 /// Tokens of the prompt that were computed before.
-fn cached(client: &Client, prompt: &str, more: Value) -> u64 {
+fn cached(client: &Client, prompt: &str, more: &Value) -> u64 {
     let mut body = json!({"prompt": prompt, "max_tokens": 1});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let answer = client.post("/v1/completions", &body);
@@ -90,12 +90,12 @@ fn prompts_of_another_key_are_never_seen_in_the_cache() {
     let Some(server) = server_with_keys(&[]) else { return };
     let (alice, mallory) = (client(&server).with_key(ALICE), client(&server).with_key(MALLORY));
     let (secret, plain) = (new_text(100), json!({}));
-    assert_eq!(cached(&alice, &secret, plain.clone()), 0);
-    assert_eq!(cached(&mallory, &secret, plain.clone()), 0, "another key's prompt shows");
-    assert!(cached(&alice, &secret, plain.clone()) > 0, "one's own prompt is found again");
+    assert_eq!(cached(&alice, &secret, &plain), 0);
+    assert_eq!(cached(&mallory, &secret, &plain), 0, "another key's prompt shows");
+    assert!(cached(&alice, &secret, &plain) > 0, "one's own prompt is found again");
     for guess in [json!({"cache_salt": ""}), json!({"cache_salt": "alice"}), json!({"user": "alice"})] {
-        let seen = cached(&mallory, &format!("{secret} and"), guess.clone());
-        let own = cached(&mallory, &secret, plain.clone());
+        let seen = cached(&mallory, &format!("{secret} and"), &guess);
+        let own = cached(&mallory, &secret, &plain);
         assert!(seen <= own, "{guess} shows {seen} tokens");
     }
 }
@@ -106,8 +106,8 @@ fn a_cache_salt_keeps_prompts_apart() {
     let Some(server) = server_with_keys(&[]) else { return };
     let (alice, secret) = (client(&server).with_key(ALICE), new_text(100));
     let salted = |salt: &str| json!({"cache_salt": salt});
-    assert_eq!(cached(&alice, &secret, salted("one")), 0);
-    assert_eq!(cached(&alice, &secret, salted("two")), 0, "another salt's prompt shows");
-    assert_eq!(cached(&alice, &secret, json!({})), 0, "a salted prompt shows without its salt");
-    assert!(cached(&alice, &secret, salted("one")) > 0, "the same salt finds it again");
+    assert_eq!(cached(&alice, &secret, &salted("one")), 0);
+    assert_eq!(cached(&alice, &secret, &salted("two")), 0, "another salt's prompt shows");
+    assert_eq!(cached(&alice, &secret, &json!({})), 0, "a salted prompt shows without its salt");
+    assert!(cached(&alice, &secret, &salted("one")) > 0, "the same salt finds it again");
 }
