@@ -37,6 +37,11 @@ impl Server {
         let fixed = ["serve", "--listen", "127.0.0.1:0", "--model", model, "--alias", &alias];
         let mut command = sandbox.command(&[&fixed, more].concat());
         command.envs(environment.iter().copied());
+        Server::launch(sandbox, command)
+    }
+
+    /// Starts a server by this command, which keeps its files in `sandbox`, and waits until it is ready.
+    pub fn launch(sandbox: Sandbox, mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut all = String::new();
@@ -65,6 +70,23 @@ impl Server {
 
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How long it takes from now to end by itself, if that is less than `limit`.
+    pub fn ends_within(&mut self, limit: Duration) -> Option<Duration> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if self.child.try_wait().unwrap().is_some() {
+                return Some(start.elapsed());
+            }
+            thread::sleep(GLANCE);
+        }
+        None
     }
 
     /// A connection to it.
