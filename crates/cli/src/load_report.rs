@@ -10,7 +10,7 @@ type Listener = Box<dyn Fn(&str, f64) + Send + Sync>;
 pub struct LoadReport(Arc<OnceLock<Listener>>);
 
 impl LoadReport {
-    /// From now on `listener` is told a model as it was given, and which share of it is loaded.
+    /// From now on `listener` is told the name of a model, and which share of it is loaded.
     pub fn subscribe(&self, listener: impl Fn(&str, f64) + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(listener));
     }

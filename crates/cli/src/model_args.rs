@@ -139,7 +139,7 @@ impl ModelArgs {
         let bar = LoadBar::new();
         let mut show = |done, total| {
             bar.show(done, total);
-            self.report.tell(model, done as u64, total as u64);
+            self.report.tell(&files.name, done as u64, total as u64);
         };
         let executor = CpuExecutor::load(&checkpoint, &options, &mut show)?;
         Ok(Loaded { files, checkpoint, executor })

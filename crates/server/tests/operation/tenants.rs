@@ -10,7 +10,7 @@ use axum::http::{Method, Request};
 use ropeway_server::error::ApiError;
 use ropeway_server::guard::clients::Allowance;
 use ropeway_server::guard::origin::TrustedProxies;
-use ropeway_server::library::{Fetching, Installed, Library, Shelf};
+use ropeway_server::library::{Download, Fetching, Installed, Library, Shelf};
 use ropeway_server::{App, Model, ModelFacts, Models};
 use serde_json::{Value, json};
 
@@ -26,8 +26,8 @@ impl Library for Disk {
             .into())
     }
 
-    fn fetch(&self, _: &str, _: &mut dyn FnMut(Fetching)) -> Result<(), ApiError> {
-        Ok(())
+    fn download(&self, name: &str) -> Result<Arc<dyn Download>, ApiError> {
+        Ok(Arc::new(Done(name.into())))
     }
 
     fn load(&self, name: &str) -> Result<Arc<Model>, ApiError> {
@@ -41,6 +41,21 @@ impl Library for Disk {
     fn delete(&self, name: &str) -> Result<String, ApiError> {
         Ok(name.into())
     }
+}
+
+/// A download with nothing to do.
+struct Done(String);
+
+impl Download for Done {
+    fn model(&self) -> &str {
+        &self.0
+    }
+
+    fn run(&self, _: &mut dyn FnMut(Fetching)) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn stop(&self) {}
 }
 
 /// Serves `first:1b` and `second:1b`, with a library.
