@@ -37,8 +37,11 @@ pub struct MessagesRequest {
 }
 
 impl Wire for MessagesRequest {
-    const FIELDS: &'static [Field] =
-        &[Field::new("messages", Holds::Conversation), Field::new("system", Holds::Conversation)];
+    const FIELDS: &'static [Field] = &[
+        Field::new("messages", Holds::Conversation),
+        Field::new("system", Holds::Conversation),
+        Field::new("tools", Holds::Conversation),
+    ];
 
     fn model(&self) -> Option<&str> {
         Some(&self.model)

@@ -21,7 +21,7 @@ const MOST_TEXT_BYTES: usize = 16 << 20;
 /// What a field holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Holds {
-    /// Messages, all of them in one prompt.
+    /// Messages, tools or variables, all of them in one prompt.
     Conversation,
     /// One prompt, as text.
     Prompt,

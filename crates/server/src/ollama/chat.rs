@@ -41,7 +41,8 @@ pub struct ChatRequest {
 }
 
 impl Wire for ChatRequest {
-    const FIELDS: &'static [Field] = &[Field::new("messages", Holds::Conversation)];
+    const FIELDS: &'static [Field] =
+        &[Field::new("messages", Holds::Conversation), Field::new("tools", Holds::Conversation)];
 
     fn model(&self) -> Option<&str> {
         Some(&self.model)

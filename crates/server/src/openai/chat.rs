@@ -12,7 +12,11 @@ use crate::generation::generate;
 use crate::intake::shape::{Field, Holds};
 
 impl Wire for ChatCompletionRequest {
-    const FIELDS: &'static [Field] = &[Field::new("messages", Holds::Conversation)];
+    const FIELDS: &'static [Field] = &[
+        Field::new("messages", Holds::Conversation),
+        Field::new("tools", Holds::Conversation),
+        Field::new("chat_template_kwargs", Holds::Conversation),
+    ];
 
     fn model(&self) -> Option<&str> {
         self.model.as_deref()

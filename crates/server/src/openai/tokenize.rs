@@ -35,6 +35,7 @@ impl Wire for TokenizeRequest {
         Field::new("prompt", Holds::Counted),
         Field::new("content", Holds::Counted),
         Field::new("messages", Holds::Conversation),
+        Field::new("tools", Holds::Conversation),
     ];
 
     fn model(&self) -> Option<&str> {

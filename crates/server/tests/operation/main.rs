@@ -7,6 +7,7 @@ mod default_models;
 mod guard;
 mod health;
 mod identity;
+mod intake;
 mod library;
 mod limits;
 mod observe;

@@ -43,8 +43,15 @@ pub struct ResponsesRequest {
 }
 
 impl Wire for ResponsesRequest {
-    const FIELDS: &'static [Field] =
-        &[Field::new("input", Holds::Conversation), Field::new("instructions", Holds::Prompt)];
+    const FIELDS: &'static [Field] = &[
+        Field::new("input", Holds::Conversation),
+        Field::new("instructions", Holds::Prompt),
+        // What a response repeats.
+        Field::new("tools", Holds::Conversation),
+        Field::new("tool_choice", Holds::Conversation),
+        Field::new("text", Holds::Conversation),
+        Field::new("metadata", Holds::Conversation),
+    ];
 
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
