@@ -108,13 +108,13 @@ impl Download<'_> {
         around: &Surroundings<'_>,
         report: Report<'_>,
     ) -> Result<ExitStatus, SourceError> {
-        let child = Arc::new(Mutex::new(child));
-        let killed = Arc::clone(&child);
+        let child = Running(Arc::new(Mutex::new(child)));
+        let killed = Arc::clone(&child.0);
         around.cancel.on_cancel(move || kill(&killed));
         let (total, silence) = (self.bytes, around.config.patience.silence);
         let (mut seen, mut since) = (0, Instant::now());
         loop {
-            let ended = ended(&child)?;
+            let ended = child.ended()?;
             let sizes = files_below(&self.scratch);
             // pip writes the wheel to a temporary folder first and copies it then, so the largest file is the one.
             let done = sizes.largest.min(total);
@@ -181,9 +181,20 @@ fn telling_lines(output: &str) -> String {
     if shown.is_empty() { "it said nothing".into() } else { shown.join(" | ") }
 }
 
-fn ended(child: &Mutex<Child>) -> Result<Option<ExitStatus>, SourceError> {
-    let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
-    child.try_wait().map_err(SourceError::io("wait for", Path::new("pip")))
+/// A child process that does not outlive whoever waits for it.
+struct Running(Arc<Mutex<Child>>);
+
+impl Running {
+    fn ended(&self) -> Result<Option<ExitStatus>, SourceError> {
+        let mut child = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        child.try_wait().map_err(SourceError::io("wait for", Path::new("pip")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        kill(&self.0);
+    }
 }
 
 /// Kills the process and waits for its end, which comes at once. One that has ended already is left alone.

@@ -26,8 +26,9 @@ pub fn hear(drain: Duration) -> io::Result<impl Future<Output = ()> + Send + 'st
     interrupt::on_end(move |signal| {
         interrupt::end_within(drain + GRACE, || 0);
         tracing::info!(target: "serve", ?signal, "finishing what runs; a second signal ends it at once");
-        let _ = begin.send(());
+        // First, so that no child process is left behind by a server that has nothing else to wait for.
         interrupt::pulls().cancel();
+        let _ = begin.send(());
     })?;
     // Without a listener there is no word to end, and none is made up.
     Ok(async move {

@@ -37,6 +37,7 @@ use self::logs::LogArgs;
 use crate::descriptors::raise_limit;
 use crate::engine_args::EngineArgs;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::model_args::ModelArgs;
 use crate::output::tell;
 
@@ -125,7 +126,8 @@ impl Serve {
         let shutdown = async move {
             tokio::select! {
                 () = ending => {}
-                Ok(failure) = failure => {
+                // A pull that was stopped because the server ends is no failure.
+                Ok(failure) = failure => if !interrupt::pulls().is_cancelled() {
                     end::fail(drain, &failure);
                     let _ = told.send(failure);
                 }
