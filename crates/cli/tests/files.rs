@@ -120,7 +120,7 @@ fn a_client_cannot_tell_a_path_that_exists_from_one_that_does_not() {
         ("~/.cache".into(), "~/.nothing".into()),
         ("file:///etc/passwd".into(), "file:///etc/nothing".into()),
         ("../../../etc/passwd".into(), "../../../etc/nothing".into()),
-        (".".into(), ":".into()),
+        ("..".into(), "....".into()),
     ];
     for (here, gone) in &pairs {
         for ask in [pull, copy, delete, generate, chat, show, embed] {

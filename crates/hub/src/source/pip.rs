@@ -126,7 +126,6 @@ impl Download<'_> {
             if sizes.together != seen {
                 (seen, since) = (sizes.together, Instant::now());
             } else if since.elapsed() > silence {
-                kill(&child);
                 let detail =
                     format!("pip neither said nor fetched anything for {} seconds", silence.as_secs());
                 return Err(SourceError::Network { detail });

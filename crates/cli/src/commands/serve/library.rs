@@ -324,7 +324,7 @@ fn told(error: &HubError) -> ApiError {
         }
         HubError::AllSourcesFailed { attempts, .. } => {
             let kind = attempts.last().map_or(Kind::Overloaded, |attempt| kind_of(&attempt.error));
-            ApiError::new(kind, format!("{error}; {}", error.hint()))
+            ApiError::new(kind, error.to_string())
         }
         HubError::Cancelled => ApiError::new(
             Kind::Overloaded,
