@@ -63,6 +63,9 @@ Environment:
   HF_HOME, HF_ENDPOINT, HF_TOKEN   as for all Hugging Face tools";
 
 fn main() -> ExitCode {
+    if grammar_workers::is_worker() {
+        return grammar_workers::work();
+    }
     let mut output = Output::stdout();
     let done = settings::parse::<Arguments>()
         .and_then(|(arguments, resolved)| arguments.command.run(&mut output, &resolved))

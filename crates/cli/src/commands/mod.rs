@@ -2,7 +2,6 @@
 
 mod batch;
 mod bench;
-mod compile_grammar;
 mod config;
 mod embed;
 mod list;
@@ -37,7 +36,6 @@ pub enum Command {
     Tokenize(tokenize::Tokenize),
     Bench(bench::Bench),
     Simulate(Box<simulate::Simulate>),
-    CompileGrammar(compile_grammar::CompileGrammar),
 }
 
 impl Command {
@@ -57,7 +55,6 @@ impl Command {
             Command::Tokenize(command) => command.run(output),
             Command::Bench(command) => command.run(output),
             Command::Simulate(command) => command.run(output),
-            Command::CompileGrammar(command) => command.run(),
         }
     }
 }

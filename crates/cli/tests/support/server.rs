@@ -156,6 +156,14 @@ impl Server {
         until("the server is idle", || self.running() + self.waiting() == 0 && !holds_blocks());
     }
 
+    /// Processes that the server started; none where the system does not tell.
+    pub fn children(&self) -> Vec<String> {
+        let threads =
+            std::fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().flatten();
+        let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
     /// Memory of the server that is in RAM, in MB; 0 where the system does not tell.
     pub fn resident_mb(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();

@@ -24,7 +24,7 @@ pub(crate) const DATA: u64 = 256 << 20;
 pub(crate) const WORKER_STACK: usize = 4 << 20;
 
 /// Time in which a worker has to be ready: it loads an executable and builds the trie of a vocabulary.
-pub(crate) const START: Duration = Duration::from_secs(20);
+pub(crate) const START: Duration = Duration::from_secs(10);
 
 /// How often a worker looks at what it has used.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
