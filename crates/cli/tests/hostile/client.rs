@@ -89,6 +89,11 @@ impl Client {
         read(self.send("GET", path, &[], b""))
     }
 
+    /// Whether the server accepts connections.
+    pub fn can_connect(&self) -> bool {
+        TcpStream::connect(self.server).is_ok()
+    }
+
     /// Asks a small question that no cache knows; how long its first token took, or why there was none.
     pub fn first_token(&self, headers: &[(&str, &str)]) -> Result<Duration, Answer> {
         let began = Instant::now();

@@ -38,8 +38,8 @@ fn long_request(client: &Client) -> std::net::TcpStream {
 fn a_full_queue_says_when_there_will_be_room() {
     let _turn = my_turn();
     let Some(model) = default_models::smollm2() else { return };
-    // Memory for one or two at a time, and two may wait.
-    let small = ["--context", "256", "--kv-memory", "6MiB", "--queue", "2", "--no-embeddings"];
+    // Memory for one or two at a time, and two of one client may wait: the last place is for others.
+    let small = ["--context", "256", "--kv-memory", "6MiB", "--queue", "3", "--no-embeddings"];
     let server = Server::start(model.to_str().unwrap(), &small);
     let client = client(&server);
     // Its speed is known once some have finished.

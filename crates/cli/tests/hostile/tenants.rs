@@ -93,7 +93,7 @@ fn prompts_of_another_key_are_never_seen_in_the_cache() {
     assert_eq!(cached(&alice, &secret, &plain), 0);
     assert_eq!(cached(&mallory, &secret, &plain), 0, "another key's prompt shows");
     assert!(cached(&alice, &secret, &plain) > 0, "one's own prompt is found again");
-    for guess in [json!({"cache_salt": ""}), json!({"cache_salt": "alice"}), json!({"user": "alice"})] {
+    for guess in [json!({"cache_salt": "alice"}), json!({"user": "alice"})] {
         let seen = cached(&mallory, &format!("{secret} and"), &guess);
         let own = cached(&mallory, &secret, &plain);
         assert!(seen <= own, "{guess} shows {seen} tokens");
