@@ -4,7 +4,7 @@
 //! more of the queue is taken, the fewer an account may hold.
 //!
 //! ```text
-//! admitted   taken + n <= most  and  own + n <= SHARE * (most - taken);  an empty queue takes any request
+//! admitted   taken + n <= most  and  own + n <= SHARE * (most - taken);  an empty queue with places takes any request
 //! wait       (taken + n - most) * waiting time / sequences that ended in that time
 //! ```
 //! Time is counted only while somebody waits, so that quiet hours do not make the machine look slow. Older time counts
@@ -93,7 +93,8 @@ impl Places {
         let over = (self.taken + n).saturating_sub(most);
         let over_share = (own + n).saturating_sub(SHARE * free);
         match (self.taken, over, over_share) {
-            (0, ..) | (_, 0, 0) => None,
+            (0, ..) if most > 0 => None,
+            (_, 0, 0) => None,
             (waiting, 1.., _) => Some(Shortage { lacking: over, waiting }),
             // A place of its own that becomes free raises the share by SHARE and lowers what it holds by one.
             _ => Some(Shortage { lacking: over_share.div_ceil(SHARE + 1), waiting: own }),
@@ -236,5 +237,11 @@ mod tests {
         assert_eq!(queue.enter(2, 5, 8, at(0)), Ok(()));
         assert_eq!(queue.enter(3, 4, 8, at(0)).unwrap_err().waiting, 5);
         assert_eq!(queue.enter(3, 3, 8, at(0)), Ok(()));
+    }
+
+    #[test]
+    fn a_queue_without_places_takes_nothing() {
+        let none = QueueFull { waiting: 0, retry_after: SHORTEST_WAIT };
+        assert_eq!(Queue::default().enter(1, 1, 0, at(0)), Err(none));
     }
 }
