@@ -4,6 +4,7 @@
 //! of [`guard`](crate::guard) and [`observe`](crate::observe), which leave behind who asks and what is watched.
 
 use std::convert::Infallible;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};

@@ -78,7 +78,7 @@ impl Intake {
         fields: &'static [Field],
         mut body: Body,
     ) -> Result<Bytes, ApiError> {
-        let told = told_length(headers);
+        let told = told_length(headers, &body);
         let limit = Limit::of(app);
         if told.is_some_and(|told| told > limit.bytes) {
             linger(headers, body).await;
@@ -163,8 +163,9 @@ impl Arriving {
     }
 }
 
-fn told_length(headers: &HeaderMap) -> Option<usize> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+fn told_length(headers: &HeaderMap, body: &Body) -> Option<usize> {
+    let header = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).or_else(header)
 }
 
 /// The next piece of a body that is not over.
