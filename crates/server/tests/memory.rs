@@ -254,6 +254,8 @@ async fn no_body_takes_more_memory_than_is_set_aside_for_it() {
         worst.push(check(&app, FIELDS[index], LARGE).await);
     }
     worst.sort_by(|a, b| b.0.total_cmp(&a.0));
-    worst.iter().for_each(|(_, line)| println!("{line}"));
+    for (_, line) in &worst {
+        println!("{line}");
+    }
     assert_eq!(app.memory.used(), 0, "all of it was given back");
 }

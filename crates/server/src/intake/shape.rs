@@ -95,7 +95,7 @@ impl Contexts {
         let models = app.models.all();
         let most = |size: fn(&crate::Model) -> usize| models.iter().map(|model| size(model)).max();
         let text = most(|model| model.generator.max_prompt_bytes());
-        let tokens = most(|model| model.context());
+        let tokens = most(crate::Model::context);
         let asked = app.limits.sizes.prompt_tokens.unwrap_or(usize::MAX);
         Self {
             text: text.unwrap_or(usize::MAX).min(MOST_TEXT_BYTES),
