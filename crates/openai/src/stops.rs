@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for StopTexts {
             type Value = StopTexts;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("stop to be one text or a list of texts")
+                formatter.write_str("texts: stop is one text or a list of texts")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<StopTexts, E> {

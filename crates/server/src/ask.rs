@@ -4,6 +4,7 @@
 //! of [`guard`](crate::guard) and [`observe`](crate::observe), which leave behind who asks and what is watched.
 
 use std::convert::Infallible;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -140,6 +141,25 @@ impl FromRequest<Shared> for Ask {
 
 /// Reads a JSON body. Whatever the content type says: clients forget it.
 fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, ApiError> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| ApiError::invalid(format!("the body can't be read: {error}")).coded("invalid_json"))
+    serde_json::from_slice(bytes).map_err(|error| {
+        let mut why = Beginning("the body can't be read: ".into());
+        // It ends where there is no more room.
+        let _ = write!(why, "{error}");
+        ApiError::invalid(why.0).coded("invalid_json")
+    })
+}
+
+/// Bytes of an error that are told: enough for any field's name, while a value may be as long as the body.
+const MOST_TOLD: usize = 512;
+
+/// The beginning of a text.
+struct Beginning(String);
+
+impl Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = MOST_TOLD.saturating_sub(self.0.len());
+        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        self.0.push_str(&text[..end]);
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
 }

@@ -195,7 +195,10 @@ mod tests {
         let (token, never) = channel::<()>();
         let queued = {
             let lane = Arc::clone(&lane);
-            let work = move |_: &Interrupt| Ok::<_, ApiError>(token.send(()).unwrap());
+            let work = move |_: &Interrupt| {
+                token.send(()).unwrap();
+                Ok::<_, ApiError>(())
+            };
             tokio::spawn(async move { elsewhere(&lane, &of(1), work).await })
         };
         while lane.waiting() == 0 {

@@ -11,14 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::http::Request;
+use axum::http;
 use futures_util::stream;
 use ropeway_embed::{Embedder, EmbedderOptions};
-use ropeway_engine::{Settings, spawn};
+use ropeway_engine::{Backend, EventStream, Load, Rejected, Request};
 use ropeway_executor::Limits;
 use ropeway_server::embedding::{EmbeddingModel, EmbeddingModels, Ready};
 use ropeway_server::{App, Model, ModelFacts, Models, router};
-use ropeway_testkit::MockExecutor;
 use ropeway_text::{ChatTemplate, Tokenizer};
 use ropeway_weights::Checkpoint;
 use tower::ServiceExt;
@@ -61,22 +60,33 @@ static ALLOCATOR: Counting = Counting;
 /// Tokens of the model: as many as any has, so that bodies are read rather than refused.
 const CONTEXT: usize = 1 << 20;
 
+/// A backend that takes nothing: what is measured comes before.
+struct Nobody(Limits);
+
+impl Backend for Nobody {
+    fn submit(&self, request: Request) -> Result<EventStream, Rejected> {
+        Err(Rejected::TooLong { tokens: request.prompt.len(), room: 0 })
+    }
+
+    fn limits(&self) -> Limits {
+        self.0
+    }
+
+    fn load(&self) -> Load {
+        Load::default()
+    }
+
+    fn stop(&self) {}
+}
+
 fn app() -> Option<Arc<App>> {
     let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
     let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
     let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
-    let limits = Limits {
-        block_tokens: 16,
-        blocks: CONTEXT / 16,
-        context: CONTEXT,
-        step_tokens: 128,
-        step_rows: 32,
-        vocab: tokenizer.vocab_size(),
-        ..Limits::EXAMPLE
-    };
-    let (handle, _) = spawn(Box::new(MockExecutor::new(limits)), &Settings::default());
+    let vocab = tokenizer.vocab_size();
+    let backend = Nobody(Limits { context: CONTEXT, blocks: CONTEXT, vocab, ..Limits::EXAMPLE });
     let models = Models::default().taking_any_name();
-    models.add(Arc::new(Model::new("m".into(), tokenizer, template, ModelFacts::default(), handle)));
+    models.add(Arc::new(Model::new("m".into(), tokenizer, template, ModelFacts::default(), backend)));
     Some(Arc::new(App { embeddings: embeddings()?, ..App::new(models) }))
 }
 
@@ -122,7 +132,7 @@ async fn cost(app: &Arc<App>, path: &str, body: &Bytes) -> Cost {
         .step_by(64 << 10)
         .map(|start| Ok::<_, std::io::Error>(body.slice(start..body.len().min(start + (64 << 10)))))
         .collect();
-    let request = Request::post(path).header("content-length", body.len());
+    let request = http::Request::post(path).header("content-length", body.len());
     let request = request.body(Body::from_stream(stream::iter(pieces))).expect("a request");
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -194,6 +204,7 @@ fn hostile(head: &str, tail: &str, bytes: usize) -> Vec<(&'static str, Bytes)> {
         ("nested", deep_body(head, tail, bytes)),
         ("escapes", text_body(head, "\\n", tail, bytes)),
         ("a few escapes", text_body(head, "aaaa bbbb cccc dddd eeee \\u00e9", tail, bytes)),
+        ("characters that errors write in full", text_body(head, "\u{7f}", tail, bytes)),
         ("one word", text_body(head, "a", tail, bytes)),
     ]
 }
@@ -234,7 +245,7 @@ async fn no_body_takes_more_memory_than_is_set_aside_for_it() {
     let warm = body("\"input\":[", "\"a\"", "]", 20);
     assert_eq!(cost(&app, "/v1/embeddings", &warm).await.status, 200);
     let warm = text_body("\"prompt\":", "a ", "", 100);
-    assert_eq!(cost(&app, "/generate", &warm).await.status, 200);
+    assert_eq!(cost(&app, "/tokenize", &warm).await.status, 200);
     let mut worst = Vec::new();
     for field in FIELDS {
         worst.push(check(&app, field, DENSE).await);
@@ -243,6 +254,8 @@ async fn no_body_takes_more_memory_than_is_set_aside_for_it() {
         worst.push(check(&app, FIELDS[index], LARGE).await);
     }
     worst.sort_by(|a, b| b.0.total_cmp(&a.0));
-    worst.iter().for_each(|(_, line)| println!("{line}"));
+    for (_, line) in &worst {
+        println!("{line}");
+    }
     assert_eq!(app.memory.used(), 0, "all of it was given back");
 }

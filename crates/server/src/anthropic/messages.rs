@@ -39,7 +39,7 @@ pub struct MessagesRequest {
 impl Wire for MessagesRequest {
     const FIELDS: &'static [Field] = &[
         Field::new("messages", Holds::Conversation),
-        Field::new("system", Holds::Conversation),
+        Field::new("system", Holds::ConversationOrText),
         Field::new("tools", Holds::Conversation),
     ];
 

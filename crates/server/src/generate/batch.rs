@@ -29,7 +29,7 @@ pub struct BatchRequest {
 }
 
 impl Wire for BatchRequest {
-    const FIELDS: &'static [Field] = &[Field::new("prompts", Holds::Prompts(MOST_PROMPTS))];
+    const FIELDS: &'static [Field] = &[Field::new("prompts", Holds::PromptList(MOST_PROMPTS))];
 
     fn model(&self) -> Option<&str> {
         self.parameters.model()

@@ -5,7 +5,8 @@
 //! every piece     -> counted (scan) against what the route's fields have room for (shape)
 //! the whole body  -> parsed elsewhere (offload); the share is held until the request is tokens
 //! ```
-//! A body of `b` bytes with `v` names and values takes at most `4 b + 512 v` bytes until then, which is what its share is.
+//! A body of `b` bytes with `v` names and values takes at most `4 b + 512 v` bytes until then, which is what its share is;
+//! beside it, a thread that tokenises has working memory for the one text it reads.
 //! Must never: hold bytes that no share covers, or keep a refused body.
 
 pub mod budget;
@@ -70,6 +71,14 @@ impl Intake {
         self.share.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
+    /// Sets more memory aside, for an answer that is larger than what was asked.
+    pub fn cover(&self, bytes: usize) -> Result<(), ApiError> {
+        match &mut *self.share.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(share) => share.grow_to(bytes),
+            None => Ok(()),
+        }
+    }
+
     /// Reads a body with these fields.
     pub async fn read(
         &self,
@@ -78,7 +87,7 @@ impl Intake {
         fields: &'static [Field],
         mut body: Body,
     ) -> Result<Bytes, ApiError> {
-        let told = told_length(headers);
+        let told = told_length(headers, &body);
         let limit = Limit::of(app);
         if told.is_some_and(|told| told > limit.bytes) {
             linger(headers, body).await;
@@ -163,8 +172,9 @@ impl Arriving {
     }
 }
 
-fn told_length(headers: &HeaderMap) -> Option<usize> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+fn told_length(headers: &HeaderMap, body: &Body) -> Option<usize> {
+    let header = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).or_else(header)
 }
 
 /// The next piece of a body that is not over.

@@ -142,12 +142,14 @@ impl Scanner {
 
     fn add_text(&mut self, bytes: usize) -> Result<(), ApiError> {
         self.text = self.text.saturating_add(bytes);
-        match self.field {
-            Some((field, room)) if self.text > room.text && !self.is_name => {
-                Err(self.contexts.text_too_long(field))
-            }
-            _ => Ok(()),
+        let room = self.field.map_or(Room::OTHER, |(_, room)| room);
+        if self.text > room.text {
+            return Err(match self.field {
+                Some((field, _)) => self.contexts.text_too_long(field),
+                None => Contexts::other_text_too_long(),
+            });
         }
+        if self.depth == 1 && self.text > room.alone { Err(Contexts::other_text_too_long()) } else { Ok(()) }
     }
 
     fn end_text(&mut self) {
@@ -194,7 +196,7 @@ impl Scanner {
             (self.field, self.text) = (None, 0);
             return self.value();
         }
-        if self.field.is_some_and(|(_, room)| !room.together) {
+        if self.field.is_none_or(|(_, room)| !room.together) {
             self.text = 0;
         }
         self.item()
@@ -329,6 +331,10 @@ mod tests {
         assert!(messages(&long[..1 << 16]).is_ok());
         assert!(messages(&long).unwrap_err().contains("never fit"));
         assert!(scan(&format!(r#"{{"other": "{long}"}}"#)).is_ok());
+        assert!(
+            scan(&format!(r#"{{"other": ["{long}", "{long}{long}1"]}}"#)).unwrap_err().contains("no part")
+        );
+        assert!(scan(&format!(r#"{{"{long}{long}1": 1}}"#)).is_err());
         // Texts before the field, or a field that is named elsewhere, mean nothing.
         assert!(scan(&format!(r#"{{"other": "{long}", "text": "a", "x": {{"text": "{long}"}}}}"#)).is_ok());
     }

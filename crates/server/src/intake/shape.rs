@@ -15,6 +15,10 @@ const MOST_EMBEDDED_TOKENS: usize = 1 << 17;
 /// Bytes of text that `/tokenize` reads, or what the context could hold if that is more: about 60 ms of work.
 const MOST_COUNTED_BYTES: usize = 1 << 20;
 
+/// Bytes of a text that is no part of a prompt: the longest grammar. One of the wrong type is repeated in the parser's
+/// error, where a character may take twelve times its bytes.
+const MOST_OTHER_BYTES: usize = 256 << 10;
+
 /// Bytes that a tokenizer reads at once, whatever the context.
 const MOST_TEXT_BYTES: usize = 16 << 20;
 
@@ -23,10 +27,14 @@ const MOST_TEXT_BYTES: usize = 16 << 20;
 pub enum Holds {
     /// Messages, tools or variables, all of them in one prompt.
     Conversation,
+    /// The same, or a text in their place.
+    ConversationOrText,
     /// One prompt, as text.
     Prompt,
     /// Up to so many prompts, as texts or as lists of token ids, each on its own.
     Prompts(usize),
+    /// The same, always in a list.
+    PromptList(usize),
     /// Up to so many texts to embed, as texts or as lists of token ids.
     Embedded(usize),
     /// Token ids, as many as a context holds.
@@ -56,12 +64,20 @@ impl Field {
 pub struct Room {
     /// Bytes of text: of each one, or of all together if they end up in one prompt.
     pub text: usize,
+    /// Bytes of a text that is the whole field.
+    pub alone: usize,
     /// Whether texts count together.
     pub together: bool,
     /// Texts and lists; their numbers are token ids. `None` counts names and values.
     pub items: Option<usize>,
     /// Ids of each list.
     pub ids: usize,
+}
+
+impl Room {
+    /// Fields that are no part of a prompt, whether the route knows them or not.
+    pub const OTHER: Room =
+        Room { text: MOST_OTHER_BYTES, alone: MOST_OTHER_BYTES, together: false, items: None, ids: 0 };
 }
 
 /// What the models that are served have room for; the largest counts, as a body's model is known at its end only.
@@ -79,7 +95,7 @@ impl Contexts {
         let models = app.models.all();
         let most = |size: fn(&crate::Model) -> usize| models.iter().map(|model| size(model)).max();
         let text = most(|model| model.generator.max_prompt_bytes());
-        let tokens = most(|model| model.context());
+        let tokens = most(crate::Model::context);
         let asked = app.limits.sizes.prompt_tokens.unwrap_or(usize::MAX);
         Self {
             text: text.unwrap_or(usize::MAX).min(MOST_TEXT_BYTES),
@@ -89,20 +105,28 @@ impl Contexts {
 
     /// What a field has room for.
     pub fn room(self, holds: Holds) -> Room {
-        let room = Room { text: self.text, together: false, items: None, ids: self.tokens };
+        let alone = self.text;
+        let room = Room { text: self.text, alone, together: false, items: None, ids: self.tokens };
         match holds {
+            Holds::Conversation => Room { alone: MOST_OTHER_BYTES, ..self.room(Holds::ConversationOrText) },
             // Not all that messages hold is rendered: names of roles and parts, thoughts of earlier answers.
-            Holds::Conversation => {
+            Holds::ConversationOrText => {
                 Room { text: self.text.saturating_mul(2).saturating_add(1 << 16), together: true, ..room }
             }
             Holds::Prompt => Room { items: Some(1), ids: 0, ..room },
             Holds::Prompts(most) => Room { items: Some(most), ..room },
-            Holds::Embedded(most) => {
-                Room { text: MOST_EMBEDDED_BYTES, items: Some(most), ids: MOST_EMBEDDED_TOKENS, ..room }
-            }
-            Holds::Tokens => Room { text: 0, items: Some(1), ..room },
+            Holds::PromptList(most) => Room { items: Some(most), alone: MOST_OTHER_BYTES, ..room },
+            Holds::Embedded(most) => Room {
+                text: MOST_EMBEDDED_BYTES,
+                alone: MOST_EMBEDDED_BYTES,
+                items: Some(most),
+                ids: MOST_EMBEDDED_TOKENS,
+                ..room
+            },
+            Holds::Tokens => Room { text: 0, alone: 0, items: Some(1), ..room },
             Holds::Counted => {
-                Room { text: self.text.max(MOST_COUNTED_BYTES), items: Some(1), ids: 0, ..room }
+                let text = self.text.max(MOST_COUNTED_BYTES);
+                Room { text, alone: text, items: Some(1), ids: 0, ..room }
             }
         }
     }
@@ -122,6 +146,13 @@ impl Contexts {
             ),
         };
         ApiError::invalid(what).about(field.name).coded("context_length_exceeded")
+    }
+
+    /// The error for a text that is no part of a prompt.
+    pub fn other_text_too_long() -> ApiError {
+        let what =
+            format!("a text that is no part of a prompt has at most {MOST_OTHER_BYTES} bytes; leave it out");
+        ApiError::invalid(what).coded("text_too_long")
     }
 
     /// The error for more token ids than a list may have.

@@ -9,6 +9,7 @@ use ropeway_executor::Sampled;
 use ropeway_generation::{
     Conversation, Finish, GenerationEvent, Job, Prompt, RequestError, StopReason, collect, text_of,
 };
+use ropeway_openai::token_ids::TokenList;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -40,7 +41,8 @@ pub struct GenerateRequest {
     think: Option<Value>,
     images: Option<Vec<Value>>,
     /// Tokens of an earlier answer to go on from.
-    context: Option<Vec<u32>>,
+    #[schema(value_type = Option<Vec<u32>>)]
+    context: Option<TokenList>,
     #[serde(default)]
     options: Options,
     #[schema(value_type = Option<Value>)]
@@ -116,7 +118,8 @@ impl GenerateRequest {
             ..Conversation::default()
         };
         let job = self.options.job(Prompt::Conversation(conversation), context)?;
-        Ok(Job { structured, context: self.context.unwrap_or_default(), ..job })
+        let context = self.context.map(|context| context.read("context")).transpose()?;
+        Ok(Job { structured, context: context.unwrap_or_default(), ..job })
     }
 }
 

@@ -97,6 +97,9 @@ pub async fn tokenize(ask: Ask) -> Result<Json<Tokenized>, OpenAiError> {
     Ok(Json(Tokenized { count: tokens.len(), max_model_len: model.context(), tokens, token_strs }))
 }
 
+/// Bytes of a token where the tokenizer does not say.
+const LONGEST_TOKEN: usize = 128;
+
 /// What clients send to have text.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct DetokenizeRequest {
@@ -123,6 +126,9 @@ pub async fn detokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
         let error = ApiError::invalid(format!("{unknown} is no token of this model; they go up to {most}"));
         return Err(error.about("tokens").into());
     }
+    // The text, once growing and once written as JSON.
+    let longest = model.generator.max_prompt_bytes() / model.context().max(1);
+    intake.cover(tokens.len().saturating_mul(longest.min(LONGEST_TOKEN)).saturating_mul(3))?;
     let effort = Effort::Bytes(tokens.len());
     let decode =
         move |_: &_| Ok::<_, ApiError>(model.generator.tokenizer.decode(&tokens, SpecialTokens::Keep));

@@ -33,6 +33,8 @@ async fn what_can_not_fit_is_refused_before_its_end() {
         ("/v1/chat/completions", format!("{{\"messages\": [{{\"content\": \"{text}"), "never fit"),
         ("/v1/chat/completions", format!("{{\"tools\": [{}", "{},".repeat(200_000)), "names and values"),
         ("/v1/chat/completions", "{\"a\":".repeat(1000), "nested deeper than 128"),
+        ("/v1/chat/completions", format!("{{\"user\": \"{text}"), "no part of a prompt"),
+        ("/v1/chat/completions", format!("{{\"messages\": \"{text}"), "never fit"),
         ("/v1/messages", format!("{{\"messages\": [{}", "{},".repeat(200_000)), "names and values"),
         ("/v1/embeddings", format!("{{\"input\": [{}", "\"\",".repeat(3000)), "more than the 2048 texts"),
         ("/tokenize", format!("{{\"prompt\": \"{text}"), "send its parts"),
@@ -57,7 +59,8 @@ async fn a_body_without_a_length_is_read_and_limited_all_the_same() {
             .body(Body::from_stream(stream::iter(pieces)))
             .expect("a request")
     };
-    let padded = |bytes: usize| question(json!({"unknown": "x".repeat(bytes)})).to_string();
+    let padded =
+        |bytes: usize| question(json!({"unknown": vec!["x".repeat(1000); bytes / 1000]})).to_string();
     assert_eq!(outcome(&app, whole(padded(500_000))).await.0, 200);
     let (status, _, body) = outcome(&app, whole(padded(1 << 20))).await;
     assert!(status == 413 && body.contains("--max-body"), "{body}");
@@ -67,12 +70,12 @@ async fn a_body_without_a_length_is_read_and_limited_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_holds_its_share_is_told_and_a_body_beyond_all_memory_is_refused() {
     let Some(app) = app(|app| app.memory = Budget::new(8 << 20)) else { return };
-    let padded = |bytes: usize| question(json!({"unknown": "x".repeat(bytes)}));
+    let padded = |bytes: usize| question(json!({"unknown": vec!["x".repeat(1000); bytes / 1000]}));
     let (status, _, body) = outcome(&app, post("/v1/chat/completions", &[], &padded(2 << 20))).await;
     assert!(status == 413 && body.contains("--memory-in-flight"), "{body}");
     let held =
         app.memory.take(ropeway_server::guard::clients::Owner::Anonymous, 4 << 20).await.expect("a share");
-    let large = || post("/v1/chat/completions", &[("content-length", "1000020")], &padded(1_000_000));
+    let large = || post("/v1/chat/completions", &[], &padded(1_000_000));
     let (status, retry, body) = outcome(&app, large()).await;
     assert_eq!((status, retry.as_deref()), (429, Some("2")), "{body}");
     // A small one does not wait for it.

@@ -44,11 +44,11 @@ pub struct ResponsesRequest {
 
 impl Wire for ResponsesRequest {
     const FIELDS: &'static [Field] = &[
-        Field::new("input", Holds::Conversation),
+        Field::new("input", Holds::ConversationOrText),
         Field::new("instructions", Holds::Prompt),
         // What a response repeats.
         Field::new("tools", Holds::Conversation),
-        Field::new("tool_choice", Holds::Conversation),
+        Field::new("tool_choice", Holds::ConversationOrText),
         Field::new("text", Holds::Conversation),
         Field::new("metadata", Holds::Conversation),
     ];
