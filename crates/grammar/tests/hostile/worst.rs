@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ropeway_engine::Grammar;
+use ropeway_engine::{Grammar, Progress};
 use ropeway_grammar::{Compiled, Compiler};
 
 use crate::WORKER;
@@ -81,13 +81,17 @@ impl Worst {
                 (self.mask, self.mask_seed) = (took, seed);
             }
             let tokens: Vec<u32> = (0..MASK as u32 * 32).filter(|token| is_set(&mask, *token)).collect();
-            if allowed.is_err() || tokens.is_empty() {
-                self.failed_later += 1;
-                return;
-            }
-            if guide.accept(tokens[random.below(tokens.len())]).is_err() {
-                self.failed_later += 1;
-                return;
+            let token = tokens.get(random.below(tokens.len().max(1)));
+            let accepted =
+                allowed.and_then(|()| token.map_or(Ok(Progress::Complete), |token| guide.accept(*token)));
+            match accepted {
+                Ok(Progress::Open) => {}
+                Ok(Progress::Complete) => return,
+                Err(error) => {
+                    self.failed_later += 1;
+                    println!("seed {seed}: {error}");
+                    return;
+                }
             }
         }
     }
