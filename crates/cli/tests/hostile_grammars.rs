@@ -20,7 +20,7 @@ fn server() -> Option<Server> {
     Some(Server::start(&model.display().to_string(), &["--context", "512"]))
 }
 
-fn ask(form: Value) -> String {
+fn ask(form: &Value) -> String {
     let mut body = json!({"messages": [{"role": "user", "content": "Say something."}], "max_tokens": 8});
     body.as_object_mut().unwrap().extend(form.as_object().unwrap().clone());
     body.to_string()
@@ -52,11 +52,11 @@ fn attacks() -> Vec<Value> {
 #[test]
 fn attacks_are_answered_with_400_and_others_are_served_as_before() {
     let Some(server) = server() else { return };
-    let honest = ask(json!({"guided_json": {"type": "object", "properties": {"a": {"type": "boolean"}}}}));
+    let honest = ask(&json!({"guided_json": {"type": "object", "properties": {"a": {"type": "boolean"}}}}));
     assert_eq!(server.post(CHAT, &honest).0, 200);
     let before = server.resident_mb();
     for attack in attacks() {
-        let (status, body) = server.post(CHAT, ask(attack.clone()));
+        let (status, body) = server.post(CHAT, ask(&attack));
         assert_eq!(status, 400, "{attack}: {body}");
         assert!(body.contains("simplify") || body.contains("multipleOf"), "{body}");
     }
@@ -71,16 +71,16 @@ fn a_crowd_of_attackers_that_leave_blocks_nobody() {
     for number in 0..20 {
         let mut schema = costly();
         schema["title"] = json!(format!("number {number}"));
-        drop(server.send(CHAT, ask(json!({"guided_json": schema}))));
+        drop(server.send(CHAT, ask(&json!({"guided_json": schema}))));
     }
-    let honest = ask(json!({"guided_json": {"type": "boolean"}}));
+    let honest = ask(&json!({"guided_json": {"type": "boolean"}}));
     assert_eq!(server.post(CHAT, honest).0, 200);
 }
 
 #[test]
 fn no_worker_outlives_a_server_that_is_killed() {
     let Some(server) = server() else { return };
-    let waiting = server.send(CHAT, ask(json!({"guided_json": costly()})));
+    let waiting = server.send(CHAT, ask(&json!({"guided_json": costly()})));
     until("a worker runs", || !server.children().is_empty());
     let workers = server.children();
     drop(server);

@@ -10,7 +10,7 @@ use crate::error::GrammarError;
 const KEPT: usize = 128;
 
 /// Bytes of compiled grammars kept.
-const KEPT_BYTES: usize = 256 << 20;
+const KEPT_BYTES: usize = 64 << 20;
 
 pub(crate) type Outcome = Result<Arc<Compiled>, GrammarError>;
 

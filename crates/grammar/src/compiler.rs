@@ -27,13 +27,15 @@ use crate::workers::{self, Account, Trial, Verdict, Workers};
 /// Stack of the thread that compiles: twice what the same grammar got on trial.
 const STACK: usize = 2 * workers::STACK;
 
-/// What a grammar may cost once it is compiled: a mask about ten milliseconds.
+/// What a grammar may cost once it is compiled: a mask some tens of milliseconds. An item is compared with all others of its
+/// row, so that the product of the two bounds on items counts; schemas in practical use need fewer than 300 items for a mask.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 250_000,
         max_grammar_size: 100_000,
         step_lexer_fuel: 100_000,
-        step_max_items: 50_000,
+        step_max_items: 20_000,
+        max_items_in_row: 1000,
         max_lexer_states: 50_000,
         verbose_errors: false,
         ..ParserLimits::default()

@@ -38,7 +38,7 @@ impl Room {
 
 /// A parser of its own, and how what it reads is brought to an end.
 pub(crate) struct Parser {
-    parser: TokenParser,
+    tokens: TokenParser,
     landing: Option<Arc<Landing>>,
     room: Arc<Room>,
     /// Items of the rows that the answer so far has made; they are kept to its end.
@@ -51,7 +51,7 @@ pub(crate) struct Parser {
 
 impl Parser {
     pub(crate) fn new(parser: TokenParser, landing: Option<Arc<Landing>>, room: Arc<Room>) -> Self {
-        let mut parser = Self { parser, landing, room, items: 0, bytes: 0, failed: None };
+        let mut parser = Self { tokens: parser, landing, room, items: 0, bytes: 0, failed: None };
         parser.measure();
         parser
     }
@@ -64,7 +64,7 @@ impl Parser {
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
         }
-        let parser = &mut self.parser;
+        let parser = &mut self.tokens;
         let taken = caught(|| step(parser)).map_err(|error| GuideError(reason(&error).into()));
         self.measure();
         let share = self.room.share();
@@ -78,21 +78,21 @@ impl Parser {
         &mut self,
         step: impl FnOnce(&mut TokenParser) -> Result<T, String>,
     ) -> Result<T, GuideError> {
-        let before = self.parser.parser_stats().all_items;
+        let before = self.tokens.parser_stats().all_items;
         let taken = self.step(step);
-        self.items += self.parser.parser_stats().all_items.saturating_sub(before);
+        self.items += self.tokens.parser_stats().all_items.saturating_sub(before);
         taken
     }
 
     fn measure(&mut self) {
-        let bytes = bytes(&self.parser) + self.items * ITEM;
+        let bytes = bytes(&self.tokens) + self.items * ITEM;
         self.room.used.fetch_add(bytes, Ordering::Relaxed);
         self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = bytes;
     }
 
     fn progress(&self) -> Progress {
-        if self.parser.stopped() { Progress::Complete } else { Progress::Open }
+        if self.tokens.stopped() { Progress::Complete } else { Progress::Open }
     }
 }
 

@@ -151,8 +151,8 @@ fn escaped(character: char) -> String {
     if character.is_alphanumeric() { character.to_string() } else { format!("\\u{{{:x}}}", character as u32) }
 }
 
-/// Each choice as a JSON string, which is what Lark's strings are.
+/// Each choice as a JSON string, which is what Lark's strings are. As one terminal, they are one item of the parser.
 fn choice(choices: &[String]) -> String {
     let literals: Vec<String> = choices.iter().map(|choice| json!(choice).to_string()).collect();
-    format!("start: {}\n", literals.join(" | "))
+    format!("start: CHOICE\nCHOICE: {}\n", literals.join(" | "))
 }

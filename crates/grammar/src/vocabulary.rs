@@ -15,7 +15,8 @@ const ANSWER: Special = Special { in_text: InText::Plain, around: Around::Omit }
 /// Every token's bytes, and which tokens end an answer: all that compiling a grammar needs of a tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Words {
-    words: Vec<Vec<u8>>,
+    /// The bytes of each token.
+    list: Vec<Vec<u8>>,
     ends: Vec<TokenId>,
     /// Of all the others.
     digest: [u8; 32],
@@ -29,7 +30,7 @@ impl Words {
     }
 
     pub(crate) fn new(words: Vec<Vec<u8>>, ends: Vec<TokenId>) -> Self {
-        let mut words = Self { words, ends, digest: [0; 32] };
+        let mut words = Self { list: words, ends, digest: [0; 32] };
         words.digest = Sha256::digest(words.to_bytes()).into();
         words
     }
@@ -41,8 +42,8 @@ impl Words {
 
     fn trie(&self) -> TokTrie {
         let end = self.ends.first().copied().unwrap_or(INVALID_TOKEN);
-        let info = TokRxInfo::new(self.words.len() as u32, end);
-        let trie = TokTrie::from(&info, &self.words);
+        let info = TokRxInfo::new(self.list.len() as u32, end);
+        let trie = TokTrie::from(&info, &self.list);
         if self.ends.is_empty() { trie } else { trie.with_eos_tokens(&self.ends) }
     }
 
@@ -50,8 +51,8 @@ impl Words {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let number = |bytes: &mut Vec<u8>, value: usize| bytes.extend((value as u32).to_le_bytes());
-        number(&mut bytes, self.words.len());
-        for word in &self.words {
+        number(&mut bytes, self.list.len());
+        for word in &self.list {
             number(&mut bytes, word.len());
             bytes.extend(word);
         }
@@ -132,7 +133,7 @@ mod tests {
         let words = Words::new(vec![b"a".to_vec(), Vec::new(), vec![0xff, 0]], vec![2, 7]);
         let bytes = words.to_bytes();
         assert_eq!(Words::from_bytes(&bytes), Some(words.clone()));
-        assert_ne!(Words::new(words.words, Vec::new()).digest(), words.digest);
+        assert_ne!(Words::new(words.list, Vec::new()).digest(), words.digest);
         assert_eq!(Words::from_bytes(&bytes[..bytes.len() - 9]), None);
         assert_eq!(Words::from_bytes(&[]), None);
     }

@@ -53,19 +53,22 @@ impl Queue {
     pub(super) fn push(&mut self, job: Job) -> Result<(), Job> {
         self.forget_cancelled();
         let in_all: usize = self.lines.iter().map(|line| line.waiting.len()).sum();
-        let line = match self.lines.iter().position(|line| line.account == job.account) {
-            Some(index) => index,
-            None => {
-                self.lines.push_back(Line { account: job.account, waiting: VecDeque::new(), running: 0 });
-                self.lines.len() - 1
-            }
-        };
-        let waiting = &mut self.lines[line].waiting;
+        let line = self.line(job.account);
+        let waiting = &mut line.waiting;
         if waiting.len() >= MAX_WAITING || in_all >= MAX_WAITING_IN_ALL {
             return Err(job);
         }
         waiting.push_back(job);
         Ok(())
+    }
+
+    fn line(&mut self, account: Account) -> &mut Line {
+        let known = self.lines.iter().position(|line| line.account == account);
+        let index = known.unwrap_or_else(|| {
+            self.lines.push_back(Line { account, waiting: VecDeque::new(), running: 0 });
+            self.lines.len() - 1
+        });
+        &mut self.lines[index]
     }
 
     /// The next trial to be compiled, of an account with fewer than `most` in work. Its account goes to the end of the line.

@@ -5,6 +5,7 @@
 //! ```sh
 //! cargo test --release -p ropeway-grammar --test hostile -- --ignored --nocapture
 //! ```
+//! `ROPEWAY_REPLAY=1471` before it tries one seed again.
 
 mod attacks;
 #[path = "../../../../tests/default_models.rs"]
@@ -12,6 +13,7 @@ mod default_models;
 mod generator;
 mod worst;
 
+use std::ops::Range;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,10 +133,16 @@ fn generated_attacks_stay_within_the_bounds() {
 #[ignore = "takes minutes; the bounds are of a release build"]
 fn a_thousand_generated_attacks_stay_within_the_bounds() {
     let Some(compiler) = compiler() else { return };
-    let worst = Worst::of(&compiler, 1000..2000);
+    let worst = Worst::of(&compiler, seeds());
     println!("{worst}");
     assert!(worst.memory <= MAX_MEMORY, "{worst}");
     assert!(worst.time <= MAX_TIME, "{worst}");
+}
+
+/// A thousand, or the one that `ROPEWAY_REPLAY` names.
+fn seeds() -> Range<u64> {
+    let replay = std::env::var("ROPEWAY_REPLAY").ok().and_then(|seed| seed.parse().ok());
+    replay.map_or(1000..2000, |seed: u64| seed..seed + 1)
 }
 
 /// Processes that threads of this one started; none where the system does not tell.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ropeway_engine::Grammar;
+use ropeway_engine::{Grammar, Progress};
 use ropeway_grammar::{Compiled, Compiler};
 
 use crate::WORKER;
@@ -30,6 +30,7 @@ pub struct Worst {
     time_seed: u64,
     /// Of one worker.
     pub memory: usize,
+    /// Processor time of a mask.
     mask: Duration,
     mask_seed: u64,
     /// By which this process grew, with all grammars that it keeps.
@@ -74,20 +75,24 @@ impl Worst {
         self.compiled += 1;
         let (mut guide, mut mask, mut random) = (grammar.begin(), vec![0; MASK], Random::new(seed + 1));
         for _ in 0..TOKENS {
-            let began = Instant::now();
+            let began = processor_time();
             let allowed = guide.allow(&mut mask);
-            let took = began.elapsed();
+            let took = processor_time().saturating_sub(began);
             if took > self.mask {
                 (self.mask, self.mask_seed) = (took, seed);
             }
             let tokens: Vec<u32> = (0..MASK as u32 * 32).filter(|token| is_set(&mask, *token)).collect();
-            if allowed.is_err() || tokens.is_empty() {
-                self.failed_later += 1;
-                return;
-            }
-            if guide.accept(tokens[random.below(tokens.len())]).is_err() {
-                self.failed_later += 1;
-                return;
+            let token = tokens.get(random.below(tokens.len().max(1)));
+            let accepted =
+                allowed.and_then(|()| token.map_or(Ok(Progress::Complete), |token| guide.accept(*token)));
+            match accepted {
+                Ok(Progress::Open) => {}
+                Ok(Progress::Complete) => return,
+                Err(error) => {
+                    self.failed_later += 1;
+                    println!("seed {seed}: {error}");
+                    return;
+                }
             }
         }
     }
@@ -106,6 +111,17 @@ fn observe(memory: &AtomicUsize, done: &AtomicBool) {
         }
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Of this thread: others that use the machine do not count.
+fn processor_time() -> Duration {
+    #[cfg(unix)]
+    {
+        use rustix::time::{ClockId, clock_gettime};
+        Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+    }
+    #[cfg(not(unix))]
+    Duration::ZERO
 }
 
 fn is_worker(process: &str) -> bool {
