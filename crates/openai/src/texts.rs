@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    fn read(json: serde_json::Value) -> Result<Vec<TextInput>, RequestError> {
+    fn read(json: &serde_json::Value) -> Result<Vec<TextInput>, RequestError> {
         serde_json::from_str::<Texts<3>>(&json.to_string()).expect("JSON").read("input")
     }
 
@@ -232,12 +232,12 @@ mod tests {
     fn texts_come_in_four_forms() {
         let text = |text: &str| TextInput::Text(text.into());
         let tokens = |ids: &[u32]| TextInput::Tokens(ids.into());
-        assert_eq!(read(json!("a")), Ok(vec![text("a")]));
-        assert_eq!(read(json!(["a", "b"])), Ok(vec![text("a"), text("b")]));
-        assert_eq!(read(json!([1, 2])), Ok(vec![tokens(&[1, 2])]));
-        assert_eq!(read(json!([[1], [2, 3]])), Ok(vec![tokens(&[1]), tokens(&[2, 3])]));
-        assert_eq!(read(json!(["a", [1]])), Ok(vec![text("a"), tokens(&[1])]));
-        assert_eq!(read(json!([])), Ok(vec![]));
+        assert_eq!(read(&json!("a")), Ok(vec![text("a")]));
+        assert_eq!(read(&json!(["a", "b"])), Ok(vec![text("a"), text("b")]));
+        assert_eq!(read(&json!([1, 2])), Ok(vec![tokens(&[1, 2])]));
+        assert_eq!(read(&json!([[1], [2, 3]])), Ok(vec![tokens(&[1]), tokens(&[2, 3])]));
+        assert_eq!(read(&json!(["a", [1]])), Ok(vec![text("a"), tokens(&[1])]));
+        assert_eq!(read(&json!([])), Ok(vec![]));
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
             (json!([[], [], [], [], []]), "5 texts are more than the 3"),
             (json!(["a", "b", "c", "d"]), "4 texts are more than the 3"),
         ] {
-            let error = read(bad.clone()).expect_err("no text");
+            let error = read(&bad).expect_err("no text");
             assert!(error.message.contains(told), "{bad}: {}", error.message);
             assert_eq!(error.field.as_deref(), Some("input"));
         }
