@@ -1,7 +1,7 @@
 //! Grammars that are meant to hurt: each is refused, or compiled in bounded time and memory, and whoever leaves takes the work
 //! along. Workers are processes of their own here as in the server.
 //!
-//! The long form, which prints the worst of 1,000 grammars:
+//! The long form, which prints the worst of 1,000 grammars, and what a trial adds to ordinary ones:
 //! ```sh
 //! cargo test --release -p ropeway-grammar --test hostile -- --ignored --nocapture
 //! ```
@@ -17,13 +17,13 @@ use std::ops::Range;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use default_models::smollm2;
 use ropeway_grammar::{Account, Compiler, GrammarError, GrammarSpec, Strictness, Workers};
 use ropeway_text::Tokenizer;
 use ropeway_weights::Checkpoint;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use worst::Worst;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_grammar-worker");
@@ -137,6 +137,31 @@ fn a_thousand_generated_attacks_stay_within_the_bounds() {
     println!("{worst}");
     assert!(worst.memory <= MAX_MEMORY, "{worst}");
     assert!(worst.time <= MAX_TIME, "{worst}");
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn what_a_trial_adds_to_ordinary_schemas() {
+    let Some(tokenizer) = tokenizer() else { return };
+    for (name, compiler) in [
+        ("without workers", Compiler::new(&tokenizer)),
+        ("with workers", Compiler::new(&tokenizer).with_workers(workers())),
+    ] {
+        let mut times: Vec<Duration> = (0..101).map(|number| time_to_compile(&compiler, number)).collect();
+        let first = times.remove(0);
+        times.sort();
+        println!("{name}: first {first:?}, then median {:?}, longest {:?}", times[50], times[99]);
+    }
+}
+
+fn time_to_compile(compiler: &Compiler, number: usize) -> Duration {
+    let fields: Map<String, Value> = (0..20)
+        .map(|field| (format!("field{number}_{field}"), json!({"type": ["string", "null"], "maxLength": 80})))
+        .collect();
+    let spec = strict(json!({"type": "array", "items": {"type": "object", "properties": fields}}));
+    let began = Instant::now();
+    compiler.compile(&spec, None).expect("an ordinary schema");
+    began.elapsed()
 }
 
 /// A thousand, or the one that `ROPEWAY_REPLAY` names.
