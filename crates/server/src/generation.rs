@@ -63,12 +63,7 @@ pub async fn prepare_all(
     Ok(prepared)
 }
 
-fn draft(
-    generator: &Generator,
-    limits: Sizes,
-    job: Job,
-    interrupt: &Interrupt,
-) -> Result<Drafted, ApiError> {
+fn draft(generator: &Generator, limits: Sizes, job: Job, interrupt: &Interrupt) -> Result<Drafted, ApiError> {
     limits.check(&job)?;
     let drafted = generator.draft(job, interrupt)?;
     limits.check_prompt(drafted.prompt_tokens())?;

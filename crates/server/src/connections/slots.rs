@@ -5,7 +5,7 @@
 //! an address has its share  its next connection gets 503 and is closed
 //! ```
 //! An address is an IPv4 address, or the first 64 bits of an IPv6 address: one line usually has all that begin with these.
-//! Loopback and exempt addresses (proxies) have no share of their own, because many clients stand behind them.
+//! Loopback addresses and trusted proxies have no share of their own, because many clients stand behind them.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,6 +18,8 @@ use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::guard::origin::TrustedProxies;
 
 /// Connections at once where nobody says otherwise.
 const DEFAULT_MOST: usize = 4096;
@@ -34,8 +36,8 @@ pub struct ConnectionLimits {
     pub most: usize,
     /// From one address.
     pub per_address: usize,
-    /// Addresses without a share of their own, such as proxies.
-    pub exempt: Vec<IpAddr>,
+    /// Proxies, which have no share of their own.
+    pub proxies: TrustedProxies,
 }
 
 impl Default for ConnectionLimits {
@@ -47,11 +49,11 @@ impl Default for ConnectionLimits {
 impl ConnectionLimits {
     /// So many in all, half of them from one address.
     pub fn new(most: usize) -> Self {
-        Self { most: most.max(1), per_address: most.div_ceil(2).max(1), exempt: Vec::new() }
+        Self { most: most.max(1), per_address: most.div_ceil(2).max(1), proxies: TrustedProxies::default() }
     }
 
     fn has_share(&self, address: IpAddr) -> bool {
-        !address.is_loopback() && !self.exempt.contains(&address)
+        !address.is_loopback() && !self.proxies.trusts(address)
     }
 }
 
@@ -254,8 +256,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_ipv6_line_is_one_address_and_proxies_have_no_share() {
-        let proxy = address("10.0.0.9");
-        let slots = Slots::new(ConnectionLimits { exempt: vec![proxy], ..ConnectionLimits::new(8) });
+        let proxies = TrustedProxies::new(vec!["10.0.0.9".parse().expect("a network")]);
+        let slots = Slots::new(ConnectionLimits { proxies, ..ConnectionLimits::new(8) });
         let mut held = Vec::new();
         for host in 1..=4 {
             held.push(take(&slots, &format!("2001:db8::{host}")).await.expect("a slot"));

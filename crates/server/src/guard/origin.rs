@@ -54,7 +54,7 @@ impl Network {
 }
 
 /// Proxies whose word about their clients is believed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Vec<Network>);
 
 /// Where a request comes from.
@@ -79,7 +79,8 @@ impl TrustedProxies {
         Self(networks)
     }
 
-    fn trusts(&self, address: IpAddr) -> bool {
+    /// Whether `address` is one of them.
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(address))
     }
 

@@ -86,12 +86,17 @@ impl AccessArgs {
         }
     }
 
+    /// Proxies whose word about their clients is believed.
+    pub fn proxies(&self) -> TrustedProxies {
+        TrustedProxies::new(self.trusted_proxies.clone())
+    }
+
     /// Everything that is decided about a request before it is read, but for what clients may use.
     pub fn guard(&self, asked_for: &[SocketAddr], listening: &[SocketAddr]) -> Result<Guard, Failure> {
         Ok(Guard {
             hosts: self.hosts(listening),
             keys: self.keys(asked_for)?,
-            proxies: TrustedProxies::new(self.trusted_proxies.clone()),
+            proxies: self.proxies(),
             shares_prefixes: self.share_prefixes,
             has_open_metrics: self.open_metrics,
             ..Guard::default()

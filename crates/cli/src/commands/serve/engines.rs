@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ropeway_server::model::EngineState;
 use ropeway_hub::ModelFiles;
+use ropeway_server::model::EngineState;
 use ropeway_server::{Model, ModelFacts};
 use ropeway_text::Tokenizer;
 

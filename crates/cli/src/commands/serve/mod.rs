@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use ropeway_server::connections::slots::ConnectionLimits;
 use ropeway_server::guard::Guard;
 use ropeway_server::library::{Library, Shelf};
 use ropeway_server::model::promised::Arrival;
@@ -157,7 +158,7 @@ impl Serve {
             shelf: (!self.fixed_models).then(|| Shelf::new(library)),
             limits: self.limits.limits(),
             memory: self.limits.memory(),
-            connections: self.limits.connections(),
+            connections: ConnectionLimits { proxies: self.access.proxies(), ..self.limits.connections() },
             guard: Guard {
                 allowance: self.limits.allowance(),
                 ..self.access.guard(&self.listen, addresses)?
