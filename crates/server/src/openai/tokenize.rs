@@ -128,7 +128,7 @@ pub async fn detokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
     }
     // The text, once growing and once written as JSON.
     let longest = model.generator.max_prompt_bytes() / model.context().max(1);
-    intake.cover(tokens.len().saturating_mul(longest.min(LONGEST_TOKEN)).saturating_mul(3))?;
+    caller.intake.cover(tokens.len().saturating_mul(longest.min(LONGEST_TOKEN)).saturating_mul(3))?;
     let effort = Effort::Bytes(tokens.len());
     let decode =
         move |_: &_| Ok::<_, ApiError>(model.generator.tokenizer.decode(&tokens, SpecialTokens::Keep));
