@@ -1,7 +1,27 @@
-//! What the fuzz targets share: inputs cut into files, and a reader that touches every byte a checkpoint hands out.
+//! What the fuzz targets share. A target is a few lines: it says what its input is and which of these functions it goes through.
+//!
+//! | module | hostile |
+//! |---|---|
+//! | [`checkpoints`] | files of weights |
+//! | [`tokenizers`] | tokenizer files, and texts for the tokenizers that the tests of `text` use |
+//! | [`grammars`] | schemas, expressions and grammars |
+//! | [`templates`] | chat templates, and conversations for them |
+//! | [`answers`] | what a model writes |
+//! | [`server`] | requests |
+//!
+//! A target's binary must run on a machine that has nothing else of this repository: whatever it reads is compiled into it.
 
-use ropeway_weights::{AffineRow, Checkpoint, Config, Form, Tensor};
-use std::path::Path;
+pub mod answers;
+pub mod checkpoints;
+pub mod grammars;
+pub mod server;
+pub mod templates;
+pub mod tokenizers;
+
+use tempfile::TempDir;
+
+/// A file's name and content.
+pub type File<'a> = (&'a str, &'a [u8]);
 
 /// Cuts an input in two: a little-endian `u16` says how long the first part is.
 pub fn split(input: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -9,51 +29,11 @@ pub fn split(input: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))
 }
 
-/// Writes the files into a fresh folder, opens `opened` of it (or the folder itself, if empty) and reads everything.
-pub fn try_files(files: &[(&str, &[u8])], opened: &str) {
+/// A fresh folder with these files in it.
+pub fn folder_of(files: &[File<'_>]) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, bytes) in files {
         std::fs::write(folder.path().join(name), bytes).expect("room for a temporary file");
     }
-    open_and_read_everything(&folder.path().join(opened));
-}
-
-fn open_and_read_everything(path: &Path) {
-    let Ok(checkpoint) = Checkpoint::open(path) else { return };
-    if let Config::Gguf(metadata) = checkpoint.config() {
-        for key in metadata.keys() {
-            read_value(metadata, key);
-        }
-    }
-    for name in checkpoint.names() {
-        let tensor = checkpoint.tensor(name).expect("a listed tensor");
-        read_rows(&tensor);
-        read_rows(&tensor.slice_rows(tensor.rows() / 2..tensor.rows()));
-    }
-    checkpoint.release_pages();
-}
-
-fn read_value(metadata: &ropeway_weights::gguf::Metadata, key: &str) {
-    let _ = (metadata.str(key), metadata.u64(key), metadata.f32(key), metadata.bool(key));
-    assert_eq!(
-        metadata.strs(key).map(Iterator::count).unwrap_or(0),
-        metadata.strs(key).map_or(0, |array| array.len())
-    );
-    let _ = metadata.i32s(key).map(Iterator::count);
-    let _ = metadata.f32s(key).map(Iterator::count);
-    let _ = metadata.bools(key).map(Iterator::count);
-}
-
-/// Reads each row both ways.
-fn read_rows(tensor: &Tensor) {
-    let cols = tensor.cols();
-    let mut exact = vec![0.0; cols];
-    let (mut quants, mut scales, mut mins) = (vec![0; cols], vec![0.0; cols], vec![0.0; cols]);
-    for row in 0..tensor.rows() {
-        tensor.read_f32(row, &mut exact);
-        let Form::Affine(form) = tensor.form() else { continue };
-        let groups = cols / form.group.len();
-        let (scales, mins) = (&mut scales[..groups], &mut mins[..groups]);
-        tensor.read_affine(row, AffineRow { quants: &mut quants, scales, mins });
-    }
+    folder
 }

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    ropeway_fuzz::try_files(&[("model.gguf", input)], "model.gguf");
+    ropeway_fuzz::checkpoints::try_files(&[("model.gguf", input)], "model.gguf");
 });

@@ -3,5 +3,5 @@
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let Some((config, weights)) = ropeway_fuzz::split(input) else { return };
-    ropeway_fuzz::try_files(&[("config.json", config), ("model.safetensors", weights)], "");
+    ropeway_fuzz::checkpoints::try_files(&[("config.json", config), ("model.safetensors", weights)], "");
 });

@@ -6,7 +6,7 @@
 makes an environment with the three libraries, starts a server and runs this. By hand:
 
     python3 -m venv clients && clients/bin/pip install openai anthropic ollama
-    ROPEWAY_API_KEYS='sk-everything name=all; sk-one-at-a-time name=one concurrency=1' ropeway serve --alias 'claude-*=smollm2:135m' &
+    ROPEWAY_API_KEYS='sk-everything name=all admin; sk-one-at-a-time name=one concurrency=1' ropeway serve --alias 'claude-*=smollm2:135m' &
     clients/bin/python tests/clients/conformance.py http://127.0.0.1:8000
 
 Prints one line per check; the exit code says whether all of them passed.

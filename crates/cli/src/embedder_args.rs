@@ -2,7 +2,7 @@
 
 use clap::Args;
 use ropeway_embed::{Embedder, EmbedderOptions};
-use ropeway_hub::Hub;
+use ropeway_hub::Check;
 use ropeway_hub::catalogue::DEFAULT_EMBEDDING_MODEL;
 use ropeway_model::{LoadOptions, Precision, Quantize};
 use ropeway_weights::Checkpoint;
@@ -42,7 +42,7 @@ impl EmbedderArgs {
 
 /// Fetches the model if it is not here yet, and loads it; also tells about its files.
 pub fn load(model: &str, options: &EmbedderOptions) -> Result<(Embedder, Facts), Failure> {
-    let files = pulling::pull(&Hub::from_env()?, model)?.files;
+    let files = pulling::pull(&pulling::open_hub()?, model, Check::Sizes)?.files;
     let checkpoint = Checkpoint::open(files.checkpoint())?;
     let bar = LoadBar::new();
     let embedder = Embedder::load(&checkpoint, options, &mut |done, total| bar.show(done, total))?;

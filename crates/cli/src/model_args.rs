@@ -5,13 +5,14 @@ use std::io::{self, IsTerminal};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
-use ropeway_hub::{Hub, ModelFiles};
+use ropeway_hub::{Check, Hub, HubError, ModelFiles, ModelRef};
 use ropeway_kernels::kv::KvFormat;
 use ropeway_machine::Machine;
 use ropeway_model::{LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits};
 use ropeway_weights::Checkpoint;
 
 use crate::failure::Failure;
+use crate::load_report::LoadReport;
 use crate::machine_args::MachineArgs;
 use crate::pulling;
 
@@ -39,6 +40,12 @@ pub struct ModelArgs {
     /// `f32` computes everything in plain floats: slow, the judge of `fast`
     #[arg(long, value_name = "HOW", default_value = "fast")]
     precision: PrecisionArg,
+    /// Who is told how far the loading is.
+    #[arg(skip)]
+    pub report: LoadReport,
+    /// Compare every byte of the model with its checksums before loading it
+    #[arg(long)]
+    verify: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -97,8 +104,31 @@ pub enum KvRoom {
 impl ModelArgs {
     /// Fetches the model if it is not here yet, and loads it.
     pub fn load(&self, model: &str, room: Room) -> Result<Loaded, Failure> {
-        let hub = Hub::from_env()?;
-        let files = pulling::pull(&hub, model)?.files;
+        let files = self.files(&pulling::open_hub()?, model)?;
+        self.load_files(files, room)
+    }
+
+    /// The files of a model, fetched if they are not here yet, and verified if that was asked for.
+    pub fn files(&self, hub: &Hub, model: &str) -> Result<ModelFiles, Failure> {
+        let files = pulling::pull(hub, model, Check::Sizes)?.files;
+        self.verify(hub, &hub.parse(model)?)?;
+        Ok(files)
+    }
+
+    /// Verifies a model if that was asked for. A file of the user's own has nothing to be compared with.
+    pub fn verify(&self, hub: &Hub, model: &ModelRef) -> Result<(), HubError> {
+        if !self.verify || matches!(model, ModelRef::Local(_)) {
+            return Ok(());
+        }
+        let verified = pulling::verify(hub, model)?;
+        match verified.damage.first() {
+            None => Ok(()),
+            Some(damage) => Err(HubError::Damaged { name: verified.name, problem: damage.to_string() }),
+        }
+    }
+
+    /// Loads a model from its files.
+    pub fn load_files(&self, files: ModelFiles, room: Room) -> Result<Loaded, Failure> {
         let checkpoint = Checkpoint::open(files.checkpoint())?;
         let mut options = self.options(Some(room.step));
         options.kv_tokens = match room.kv {
@@ -107,7 +137,11 @@ impl ModelArgs {
             KvRoom::Bytes(bytes) => Some(options.kv_tokens_in(bytes, &checkpoint)?),
         };
         let bar = LoadBar::new();
-        let executor = CpuExecutor::load(&checkpoint, &options, &mut |done, total| bar.show(done, total))?;
+        let mut show = |done, total| {
+            bar.show(done, total);
+            self.report.tell(&files.name, done as u64, total as u64);
+        };
+        let executor = CpuExecutor::load(&checkpoint, &options, &mut show)?;
         Ok(Loaded { files, checkpoint, executor })
     }
 

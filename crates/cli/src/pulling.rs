@@ -1,11 +1,15 @@
-//! Fetching a model while showing how it goes, on standard error: a bar on a terminal, plain lines elsewhere.
+//! Fetching and verifying a model while showing how it goes, on standard error: a bar on a terminal, plain lines elsewhere.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use ropeway_hub::progress::Stage;
-use ropeway_hub::{Hub, HubError, Progress, Pulled};
+use ropeway_hub::{Check, Hub, HubError, ModelRef, Progress, PullOptions, Pulled, Report, Verified};
+
+use crate::interrupt;
+use crate::output::tell;
 
 /// Fits 80 columns with sizes up to 999.99 GB.
 const BAR: &str = "{msg:11} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
@@ -16,14 +20,44 @@ const TICK: Duration = Duration::from_millis(200);
 /// Steps smaller than this are over before a line about them is read.
 const WORTH_A_LINE: u64 = 1_000_000;
 
-/// Makes sure the model is on this machine; see [`Hub::pull`].
-pub fn pull(hub: &Hub, model: &str) -> Result<Pulled, HubError> {
+/// Whether a broken file of names was told of.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// The hub as the environment describes it. A file of names that can't be used is told of, once.
+pub fn open_hub() -> Result<Hub, HubError> {
+    let hub = Hub::from_env()?;
+    tell_broken_aliases(&hub, |error| tell(&format!("warning: {error}; {}", error.hint())));
+    Ok(hub)
+}
+
+/// Tells of a file of names that can't be used, unless somebody did before.
+pub fn tell_broken_aliases(hub: &Hub, tell: impl FnOnce(&HubError)) {
+    if let Some(error) = hub.broken_aliases()
+        && !TOLD.swap(true, Ordering::Relaxed)
+    {
+        tell(&error);
+    }
+}
+
+/// Makes sure the model is on this machine; see [`Hub::pull_model`].
+pub fn pull(hub: &Hub, model: &str, check: Check) -> Result<Pulled, HubError> {
+    let (model, options) = (hub.parse(model)?, PullOptions { check, cancel: interrupt::pulls().child() });
+    shown(|report| hub.pull_model(&model, &options, report))
+}
+
+/// Compares every byte of a model with its checksums; see [`Hub::verify`].
+pub fn verify(hub: &Hub, model: &ModelRef) -> Result<Verified, HubError> {
+    shown(|report| hub.verify(model, interrupt::pulls(), report))
+}
+
+/// Does something while its progress is shown.
+fn shown<T>(work: impl FnOnce(Report<'_>) -> T) -> T {
     if io::stderr().is_terminal() {
         let mut display = Bar::default();
-        hub.pull(model, &mut |progress| display.show(&progress))
+        work(&mut |progress| display.show(&progress))
     } else {
         let mut display = Lines::default();
-        hub.pull(model, &mut |progress| display.show(&progress))
+        work(&mut |progress| display.show(&progress))
     }
 }
 
@@ -54,11 +88,6 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
     }
 }
 
-fn say(line: &str) {
-    // Nobody reading the progress is no reason to stop.
-    let _ = writeln!(io::stderr(), "{line}");
-}
-
 /// One bar for each step, gone when the step is done.
 #[derive(Default)]
 struct Bar {
@@ -72,7 +101,7 @@ impl Bar {
             self.advance(Step::of(*stage, file), *done, *total);
         } else if let Some(line) = in_words(progress) {
             self.clear();
-            say(&line);
+            tell(&line);
         }
     }
 
@@ -114,10 +143,10 @@ impl Lines {
     fn show(&mut self, progress: &Progress<'_>) {
         if let Progress::Bytes { stage, file, done, total } = progress {
             if let Some(line) = self.advance(Step::of(*stage, file), *done, *total) {
-                say(&line);
+                tell(&line);
             }
         } else if let Some(line) = in_words(progress) {
-            say(&line);
+            tell(&line);
         }
     }
 

@@ -17,7 +17,7 @@ use support::server::Server;
 const LIBRARIES: [&str; 3] = ["openai", "anthropic", "ollama"];
 
 /// The keys that the checks know.
-const KEYS: &[u8] = b"sk-everything name=all\nsk-one-at-a-time name=one concurrency=1\n";
+const KEYS: &[u8] = b"sk-everything name=all admin\nsk-one-at-a-time name=one concurrency=1\n";
 
 #[test]
 fn the_official_libraries_find_what_they_expect() {

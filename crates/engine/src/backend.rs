@@ -5,17 +5,20 @@
 //! [`submit`](Backend::submit), and must end every sequence of a request with exactly one
 //! [`Event::Finished`](crate::Event::Finished).
 
+use std::time::Duration;
+
 use ropeway_executor::Limits;
 
 use crate::board::Board;
 use crate::handle::Handle;
+use crate::queue::SHORTEST_WAIT;
 use crate::request::{Rejected, Request};
 use crate::stream::EventStream;
 
 /// Requests that a backend holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Requests that are not being computed yet.
+    /// Sequences that are not being computed yet.
     pub queued: usize,
     /// Sequences that are being computed.
     pub running: usize,
@@ -39,6 +42,11 @@ pub trait Backend: Send + Sync {
     /// What it holds now.
     fn load(&self) -> Load;
 
+    /// Time after which a request that found no place, or had to wait too long, may find one.
+    fn queue_wait(&self) -> Duration {
+        SHORTEST_WAIT
+    }
+
     /// Ends every open request with [`EngineGone`](crate::SequenceError::EngineGone) and takes no more.
     fn stop(&self);
 
@@ -60,6 +68,10 @@ impl Backend for Handle {
     fn load(&self) -> Load {
         let board = Handle::board(self);
         Load { queued: board.queued(), running: board.metrics().running }
+    }
+
+    fn queue_wait(&self) -> Duration {
+        Handle::queue_wait(self)
     }
 
     fn stop(&self) {

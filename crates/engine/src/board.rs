@@ -1,9 +1,10 @@
 //! What the engine shows to the outside after each step. Readers copy; nobody holds it for long.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::metrics::Metrics;
+use crate::queue::Queue;
 use crate::record::{Records, StepRecord};
 
 #[derive(Debug, Default)]
@@ -38,8 +39,8 @@ impl Device {
 #[derive(Debug, Default)]
 pub struct Board {
     shown: Mutex<Shown>,
-    /// Requests submitted that have no place in the batch yet.
-    queued: AtomicUsize,
+    /// Sequences submitted that have no place in the batch yet.
+    pub(crate) queue: Queue,
     /// Set once the engine is to stop, whatever it is doing.
     stop: AtomicBool,
     device: AtomicU8,
@@ -90,19 +91,8 @@ impl Board {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a request in, unless `most` are queued already.
-    pub(crate) fn enqueue(&self, most: usize) -> Result<(), usize> {
-        let more = |queued: usize| (queued < most).then_some(queued + 1);
-        self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(drop)
-    }
-
-    /// A queued request found its place, or left.
-    pub(crate) fn dequeue(&self) {
-        self.queued.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Requests that have no place in the batch yet.
+    /// Sequences that have no place in the batch yet; a request with `n` sequences counts as `n`.
     pub fn queued(&self) -> usize {
-        self.queued.load(Ordering::Relaxed)
+        self.queue.taken()
     }
 }

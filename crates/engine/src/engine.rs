@@ -247,9 +247,11 @@ impl Engine {
 
     fn mark_started(&mut self, plan: &Plan, now: Duration) {
         for chunk in &plan.chunks {
-            let started = &mut self.roster.get_mut(chunk.slot).started;
-            if started.replace(started.unwrap_or(now)).is_none() {
-                self.board.dequeue();
+            let sequence = self.roster.get_mut(chunk.slot);
+            if sequence.started.is_none() {
+                sequence.started = Some(now);
+                let (account, places) = (sequence.ticket.client.account, sequence.rows());
+                self.board.queue.leave(account, places, now);
             }
         }
     }
@@ -257,8 +259,9 @@ impl Engine {
     /// Ends a sequence, and its followers that have not begun.
     fn finish(&mut self, slot: Slot, reason: &FinishReason, now: Duration) {
         let sequence = self.roster.remove(slot);
+        self.board.queue.ended(sequence.rows(), now);
         if sequence.started.is_none() {
-            self.board.dequeue();
+            self.board.queue.leave(sequence.ticket.client.account, sequence.rows(), now);
         }
         for ended in std::iter::once(&sequence).chain(&sequence.followers) {
             self.scheduler.depart(ended, now);

@@ -71,6 +71,11 @@ impl Handle {
         &self.board
     }
 
+    /// Time until a place in the queue should be free if none is now, at the speed of the recent past.
+    pub fn queue_wait(&self) -> Duration {
+        self.board.queue.wait(self.clock.now())
+    }
+
     /// Ends the engine after its current step: every open request ends with
     /// [`EngineGone`](crate::SequenceError::EngineGone), and no more are taken.
     pub fn stop(&self) {
@@ -85,10 +90,13 @@ impl Handle {
         if self.board.stopped() {
             return Err(Rejected::Closed);
         }
-        self.board.enqueue(self.queue).map_err(|waiting| Rejected::QueueFull { waiting })?;
-        let (sequence, stream) = self.prepare(request).inspect_err(|_| self.board.dequeue())?;
+        let (account, places) = (request.client.account, request.sequences());
+        let queue = &self.board.queue;
+        queue.enter(account, places, self.queue, self.clock.now()).map_err(Rejected::queue_full)?;
+        let leave = || queue.leave(account, places, self.clock.now());
+        let (sequence, stream) = self.prepare(request).inspect_err(|_| leave())?;
         let sent = self.inbox.try_send(Submission::Sequence(Box::new(sequence)));
-        sent.inspect_err(|_| self.board.dequeue()).map_err(|_| Rejected::Closed)?;
+        sent.inspect_err(|_| leave()).map_err(|_| Rejected::Closed)?;
         Ok(stream)
     }
 

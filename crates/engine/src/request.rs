@@ -10,6 +10,7 @@ pub use ropeway_executor::Class;
 use ropeway_executor::{Limits, SamplingParams};
 
 use crate::guide::Grammar;
+use crate::queue::QueueFull;
 
 /// Sequences of one request. More than a step can sample are served in parts; each takes some kilobytes while it waits.
 pub const MOST_SEQUENCES: usize = 4096;
@@ -139,14 +140,22 @@ pub enum Rejected {
     #[error("the grammar can't be used: {0}")]
     Grammar(String),
     /// As many requests wait as may.
-    #[error("{waiting} requests are waiting already; try again in a moment")]
+    #[error("{waiting} requests are waiting already; try again in {} seconds", retry_after.as_secs_f64().ceil())]
     QueueFull {
-        /// How many wait.
+        /// Sequences that wait: of everyone, or of this account where it holds its share of the queue.
         waiting: usize,
+        /// When places should be free, at the speed of the recent past.
+        retry_after: Duration,
     },
     /// The engine is gone or takes no more requests.
     #[error("the engine takes no more requests; it is shutting down")]
     Closed,
+}
+
+impl Rejected {
+    pub(crate) fn queue_full(QueueFull { waiting, retry_after }: QueueFull) -> Self {
+        Rejected::QueueFull { waiting, retry_after }
+    }
 }
 
 #[cfg(test)]

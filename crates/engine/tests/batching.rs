@@ -197,7 +197,8 @@ fn a_full_queue_and_an_impossible_request_are_turned_down_at_once() {
     let (mut engine, handle) = Engine::new(Box::new(executor), clock, &settings);
     let request = || Request::greedy(prompt(1, 5), 2);
     let _kept = [handle.submit(request()).unwrap(), handle.submit(request()).unwrap()];
-    assert_eq!(handle.submit(request()).unwrap_err(), Rejected::QueueFull { waiting: 2 });
+    let full = Rejected::QueueFull { waiting: 2, retry_after: Duration::from_secs(1) };
+    assert_eq!(handle.submit(request()).unwrap_err(), full);
     assert_eq!(
         handle.submit(Request::greedy(prompt(1, 200), 2)).unwrap_err(),
         Rejected::TooLong { tokens: 200, room: 200 }
@@ -284,4 +285,40 @@ fn a_stopped_engine_ends_every_open_request_and_takes_no_more() {
     thread.join().unwrap();
     assert_eq!(stream.collect().reason, FinishReason::Failed(SequenceError::EngineGone));
     assert_eq!(handle.submit(Request::greedy(prompt(1, 5), 2)).unwrap_err(), Rejected::Closed);
+}
+
+#[test]
+fn a_full_queue_says_how_long_a_place_takes_at_the_measured_speed() {
+    let clock = SimClock::new();
+    // A token takes half a second, a request of ten tokens five.
+    let cost = CostModel::known([0.5, 0.0, 0.0, 0.0, 0.0]);
+    let executor = MockExecutor::new(Limits { step_rows: 1, ..LIMITS }).with_time(clock.clone(), cost);
+    let settings = Settings { queue: 4, ..Settings::default() };
+    let (mut engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &settings);
+    let mut streams = Vec::new();
+    let mut told = Vec::new();
+    while clock_passed(&clock) < Duration::from_secs(50) {
+        match handle.submit(Request::greedy(prompt(1, 4), 10)) {
+            Ok(stream) => streams.push(stream),
+            Err(Rejected::QueueFull { retry_after, .. }) => told.push(retry_after.as_secs_f64()),
+            Err(other) => panic!("{other}"),
+        }
+        engine.step();
+    }
+    let late = &told[told.len() / 2..];
+    assert!(late.iter().all(|seconds| (4.0..7.0).contains(seconds)), "{late:?}");
+}
+
+#[test]
+fn a_request_takes_a_place_in_the_queue_for_each_of_its_sequences() {
+    let settings = Settings { queue: 8, ..Settings::default() };
+    let executor = Box::new(MockExecutor::new(LIMITS));
+    let (mut engine, handle) = Engine::new(executor, Arc::new(SimClock::new()), &settings);
+    let of = |n| Request { n, ..Request::greedy(prompt(1, 5), 2) };
+    let streams = [handle.submit(of(5)), handle.submit(of(3))];
+    assert_eq!(handle.board().queued(), 8);
+    assert!(matches!(handle.submit(of(1)), Err(Rejected::QueueFull { waiting: 8, .. })));
+    run(&mut engine);
+    assert_eq!(handle.board().queued(), 0);
+    assert!(streams.iter().all(Result::is_ok));
 }

@@ -1,7 +1,7 @@
 //! Conversations: messages and tools in the form that chat templates know (that of OpenAI's API). API families
 //! translate their own messages into it.
 
-use ropeway_text::{ChatRequest, OutputOptions, OutputStyle, TextError, tools_as_text};
+use ropeway_text::{ChatRequest, Interrupt, OutputOptions, OutputStyle, TextError, tools_as_text};
 use serde_json::{Map, Value};
 
 use crate::error::RequestError;
@@ -39,7 +39,11 @@ pub struct Conversation {
 
 impl Conversation {
     /// The model's tokens for it.
-    pub(crate) fn encode(&self, generator: &Generator) -> Result<Vec<u32>, RequestError> {
+    pub(crate) fn encode(
+        &self,
+        generator: &Generator,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<u32>, RequestError> {
         self.check()?;
         let tools = if self.tool_choice == ToolChoice::None { &[][..] } else { &self.tools };
         let described = (!tools.is_empty() && !generator.template.writes_tools())
@@ -51,7 +55,8 @@ impl Conversation {
             max_bytes,
             ..ChatRequest::new(described.as_deref().unwrap_or(&self.messages))
         };
-        generator.template.encode(&request, &generator.tokenizer).map_err(|error| match error {
+        let tokenizer = generator.tokenizer.interrupted_by(interrupt);
+        generator.template.encode(&request, &tokenizer).map_err(|error| match error {
             TextError::TemplateTooLong(_) if max_bytes < usize::MAX => generator.prompt_too_long(),
             other => other.into(),
         })

@@ -1,6 +1,8 @@
 //! Failed requests: a kind for programs, the field at fault, and a message for people. API families map all three to
 //! their own wire form.
 
+use std::time::Duration;
+
 use ropeway_engine::{Rejected, SequenceError};
 use ropeway_executor::RowError;
 use ropeway_text::TextError;
@@ -44,12 +46,14 @@ pub struct RequestError {
     pub field: Option<String>,
     /// What happened, and what to do about it.
     pub message: String,
+    /// When to try again, where that is known.
+    pub retry_after: Option<Duration>,
 }
 
 impl RequestError {
     /// A failure of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, field: None, message: message.into() }
+        Self { kind, field: None, message: message.into(), retry_after: None }
     }
 
     /// The request is wrong.
@@ -76,7 +80,11 @@ impl From<Rejected> for RequestError {
             }
             Rejected::QueueFull { .. } | Rejected::Closed => (ErrorKind::Overloaded, None),
         };
-        Self { kind, field: field.map(Into::into), message: rejected.to_string() }
+        let retry_after = match rejected {
+            Rejected::QueueFull { retry_after, .. } => Some(retry_after),
+            _ => None,
+        };
+        Self { kind, field: field.map(Into::into), message: rejected.to_string(), retry_after }
     }
 }
 

@@ -4,15 +4,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ropeway_engine::request::room;
 use ropeway_engine::{Backend, Request};
-use ropeway_grammar::Compiler;
+use ropeway_grammar::{Admitted, Compiler, Workers};
 use ropeway_text::{
-    ChatTemplate, OutputOptions, OutputParser, OutputStyle, Special, SpecialTokens, Tokenizer,
+    ChatTemplate, Interrupt, OutputOptions, OutputParser, OutputStyle, Special, SpecialTokens, Tokenizer,
 };
 
 use crate::choice::ChoiceText;
 use crate::error::{ErrorKind, RequestError};
 use crate::job::{Job, Prompt};
 use crate::stream::GenerationStream;
+use crate::structured::GrammarWish;
 
 /// Tokens at the end of a prompt in which a template may have opened the model's reasoning.
 const PROMPT_END: usize = 16;
@@ -42,6 +43,34 @@ pub struct Prepared {
     stop: Vec<String>,
 }
 
+/// A job whose grammar, if it has one, is not compiled yet.
+#[derive(Debug)]
+pub struct Drafted {
+    prepared: Prepared,
+    grammar: Option<GrammarWish>,
+}
+
+impl Drafted {
+    /// Tokens of its prompt.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prepared.request.prompt.len()
+    }
+}
+
+/// A job whose grammar is known to compile within the limits.
+#[derive(Debug)]
+pub struct AdmittedDraft {
+    prepared: Prepared,
+    grammar: Option<(GrammarWish, Admitted)>,
+}
+
+impl AdmittedDraft {
+    /// Whether a grammar has to be compiled.
+    pub fn has_grammar(&self) -> bool {
+        self.grammar.is_some()
+    }
+}
+
 /// How tokens become text.
 #[derive(Clone, Debug)]
 enum OutputForm {
@@ -58,6 +87,13 @@ impl Generator {
         let longest_token = tokenizer.longest_token();
         let grammars = Compiler::new(&tokenizer);
         Self { tokenizer, template, style, grammars, longest_token, backend: RwLock::new(backend) }
+    }
+
+    /// Grammars of strangers are tried by these workers before this process compiles them.
+    #[must_use]
+    pub fn with_grammar_workers(mut self, workers: Workers) -> Self {
+        self.grammars = self.grammars.with_workers(workers);
+        self
     }
 
     /// What computes it.
@@ -82,16 +118,23 @@ impl Generator {
 
     /// The model's tokens for a prompt.
     pub fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, RequestError> {
+        self.encode_unless(prompt, &Interrupt::default())
+    }
+
+    /// The model's tokens for a prompt; gives up when `interrupt` is raised.
+    pub fn encode_unless(&self, prompt: Prompt, interrupt: &Interrupt) -> Result<Vec<u32>, RequestError> {
         match prompt {
-            Prompt::Conversation(conversation) => conversation.encode(self),
+            Prompt::Conversation(conversation) => conversation.encode(self, interrupt),
             Prompt::Text(text) if text.len() > self.max_prompt_bytes() => Err(self.prompt_too_long()),
-            Prompt::Text(text) => Ok(self.tokenizer.encode(&text, Special::PROMPT)?),
+            Prompt::Text(text) => {
+                Ok(self.tokenizer.interrupted_by(interrupt).encode(&text, Special::PROMPT)?)
+            }
             Prompt::Tokens(tokens) => Ok(tokens),
         }
     }
 
     /// The error for a text that can't fit, however it is tokenised.
-    pub(crate) fn prompt_too_long(&self) -> RequestError {
+    pub fn prompt_too_long(&self) -> RequestError {
         let (bytes, room) = (self.max_prompt_bytes(), self.context());
         let message = format!(
             "the prompt has more than {bytes} bytes, which never fit into the {room} tokens that prompt and answer have room \
@@ -100,20 +143,28 @@ impl Generator {
         RequestError::new(ErrorKind::ContextLengthExceeded, message).at("messages")
     }
 
-    /// Renders the template, tokenises and compiles the grammar. Takes time that grows with
-    /// [`Prompt::bytes`], and some tens of milliseconds more for structured output.
+    /// Renders the template, tokenises and compiles the grammar. Blocks for a time that grows with
+    /// [`Prompt::bytes`], and for structured output as long as [`Compiler::compile`].
     pub fn prepare(&self, job: Job) -> Result<Prepared, RequestError> {
+        let Drafted { mut prepared, grammar } = self.draft(job, &Interrupt::default())?;
+        let compiled = grammar.map(|grammar| grammar.admit_and_compile(&self.grammars));
+        prepared.request.grammar = compiled.transpose()?;
+        Ok(prepared)
+    }
+
+    /// Renders the template and tokenises. Blocks for a time that grows with [`Prompt::bytes`], but gives up when `interrupt`
+    /// is raised, because nobody waits for the result any more.
+    pub fn draft(&self, job: Job, interrupt: &Interrupt) -> Result<Drafted, RequestError> {
         let Job { prompt, context, structured, .. } = job;
         let (mut tokens, form, structured) = match prompt {
             Prompt::Conversation(conversation) => {
-                let tokens = conversation.encode(self)?;
+                let tokens = conversation.encode(self, interrupt)?;
                 let options = conversation.output_options(&self.style, &self.prompt_end(&tokens));
                 (tokens, OutputForm::Message(options), conversation.structured(structured))
             }
-            other => (self.encode(other)?, OutputForm::Continuation, structured),
+            other => (self.encode_unless(other, interrupt)?, OutputForm::Continuation, structured),
         };
-        let grammar = structured.map(|structured| structured.compile(self, &self.prompt_end(&tokens)));
-        let grammar = grammar.transpose()?;
+        let grammar = structured.map(|structured| structured.after(self, &self.prompt_end(&tokens)));
         if !context.is_empty() {
             tokens.splice(..0, context);
         }
@@ -125,11 +176,27 @@ impl Generator {
             min_tokens: job.min_tokens,
             score_prompt: job.prompt_logprobs,
             ends,
-            grammar,
             n: job.n.get(),
             ..Request::default()
         };
-        Ok(Prepared { request, form, stop: job.stop })
+        Ok(Drafted { prepared: Prepared { request, form, stop: job.stop }, grammar })
+    }
+
+    /// Finds out whether a draft's grammar compiles within the limits, in the name of an account, without blocking.
+    /// Dropped before it is done, the work ends.
+    pub async fn admit(&self, drafted: Drafted, account: u64) -> Result<AdmittedDraft, RequestError> {
+        let Drafted { prepared, grammar } = drafted;
+        let Some(grammar) = grammar else { return Ok(AdmittedDraft { prepared, grammar: None }) };
+        let admitted = grammar.admit(&self.grammars, account).await?;
+        Ok(AdmittedDraft { prepared, grammar: Some((grammar, admitted)) })
+    }
+
+    /// Compiles a draft's grammar. Blocks for as long as it took to admit it.
+    pub fn finish(&self, draft: AdmittedDraft) -> Result<Prepared, RequestError> {
+        let AdmittedDraft { mut prepared, grammar } = draft;
+        let compiled = grammar.map(|(grammar, admitted)| grammar.compile(&self.grammars, &admitted));
+        prepared.request.grammar = compiled.transpose()?;
+        Ok(prepared)
     }
 
     /// Hands a prepared job to the backend. Never waits: what can't be served, or not now, is turned down at once.

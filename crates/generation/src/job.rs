@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use ropeway_executor::Seed;
 use serde_json::Value;
 
-use crate::conversation::{Conversation, ToolChoice};
+use crate::conversation::Conversation;
 use crate::sampling::{Sampling, random_seed};
 use crate::structured::StructuredOutput;
 
@@ -83,15 +83,6 @@ impl Job {
             n: NonZeroUsize::MIN,
             prompt_logprobs: None,
         }
-    }
-
-    /// Whether a grammar has to be compiled before it can be submitted.
-    pub fn compiles_grammar(&self) -> bool {
-        let forces_call = |conversation: &Conversation| {
-            matches!(conversation.tool_choice, ToolChoice::Required | ToolChoice::Named(_))
-        };
-        self.structured.is_some()
-            || matches!(&self.prompt, Prompt::Conversation(conversation) if forces_call(conversation))
     }
 }
 

@@ -32,7 +32,7 @@ pub mod structured;
 pub use collect::{Choice, Collector, Generated, ToolCall, collect};
 pub use conversation::{Conversation, ToolChoice};
 pub use error::{ErrorKind, RequestError};
-pub use generator::{Generator, Prepared};
+pub use generator::{AdmittedDraft, Drafted, Generator, Prepared};
 pub use identity::{Identity, unique};
 pub use job::{Job, Prompt};
 pub use sampling::Sampling;

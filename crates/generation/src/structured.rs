@@ -6,16 +6,19 @@
 use std::sync::Arc;
 
 use ropeway_engine::Grammar;
-use ropeway_grammar::{GrammarSpec, Reasoning, Strictness, Tool, either, tool_call};
+use ropeway_grammar::{
+    Account, Admitted, Compiler, GrammarError, GrammarSpec, Reasoning, Strictness, Tool, either, tool_call,
+};
 use serde_json::Value;
 
-use crate::error::RequestError;
+use crate::error::{ErrorKind, RequestError};
 use crate::generator::Generator;
 
 /// The form that an answer has to follow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StructuredOutput {
-    spec: GrammarSpec,
+    /// Shared by all prompts of a request: a schema may be large.
+    spec: Arc<GrammarSpec>,
     /// The request's field that it came from.
     field: &'static str,
 }
@@ -23,7 +26,7 @@ pub struct StructuredOutput {
 impl StructuredOutput {
     /// Answers follow `spec`; errors are about `field`.
     pub fn new(spec: GrammarSpec, field: &'static str) -> Self {
-        Self { spec, field }
+        Self { spec: Arc::new(spec), field }
     }
 
     /// Answers are JSON that is valid under a schema. Some clients send the schema as text.
@@ -62,7 +65,7 @@ impl StructuredOutput {
             .collect();
         let call = tool_call(&tools);
         let strictness = if strict { Strictness::Strict } else { Strictness::Lenient };
-        match otherwise.map(|structured| structured.spec) {
+        match otherwise.map(|structured| Arc::unwrap_or_clone(structured.spec)) {
             Some(GrammarSpec::JsonSchema { schema, strictness: theirs }) => {
                 let strictness = if theirs == Strictness::Strict { theirs } else { strictness };
                 let schema = either(&schema, &call);
@@ -73,22 +76,54 @@ impl StructuredOutput {
         }
     }
 
-    /// The compiled grammar, after the reasoning that the prompt's end may have opened. Takes up to some tens of
-    /// milliseconds, and some hundred the first time.
-    pub(crate) fn compile(
-        &self,
-        generator: &Generator,
-        prompt_end: &str,
-    ) -> Result<Arc<dyn Grammar>, RequestError> {
+    /// The form with what the prompt's end means for it: the model's reasoning may have been opened there.
+    pub(crate) fn after(self, generator: &Generator, prompt_end: &str) -> GrammarWish {
         let Generator { tokenizer, style, .. } = generator;
         let reasoning = style.open_reasoning(prompt_end).map(|close| Reasoning {
             close: close.into(),
             is_control: tokenizer.token_id(close).is_some_and(|id| tokenizer.is_special(id)),
         });
-        let compiled = generator.grammars.compile(&self.spec, reasoning.as_ref());
-        compiled
-            .map(|grammar| grammar as Arc<dyn Grammar>)
-            .map_err(|error| RequestError::invalid(error.to_string()).at(self.field))
+        GrammarWish { structured: self, reasoning }
+    }
+}
+
+/// A grammar that is to be compiled for an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct GrammarWish {
+    structured: StructuredOutput,
+    /// The reasoning before the answer.
+    reasoning: Option<Reasoning>,
+}
+
+impl GrammarWish {
+    /// Finds out whether it compiles within the limits, without blocking. Dropped before it is done, the work ends.
+    pub(crate) async fn admit(&self, grammars: &Compiler, account: u64) -> Result<Admitted, RequestError> {
+        let admitted = grammars.admit(&self.structured.spec, self.reasoning.as_ref(), Account(account)).await;
+        admitted.map_err(|error| self.failed(&error))
+    }
+
+    /// The compiled grammar. Blocks for some milliseconds as a rule, and no longer than it took to admit it.
+    pub(crate) fn compile(
+        &self,
+        grammars: &Compiler,
+        admitted: &Admitted,
+    ) -> Result<Arc<dyn Grammar>, RequestError> {
+        let compiled = grammars.compile_admitted(&self.structured.spec, self.reasoning.as_ref(), admitted);
+        compiled.map(|grammar| grammar as Arc<dyn Grammar>).map_err(|error| self.failed(&error))
+    }
+
+    /// The same at once, for callers that may block.
+    pub(crate) fn admit_and_compile(&self, grammars: &Compiler) -> Result<Arc<dyn Grammar>, RequestError> {
+        let compiled = grammars.compile(&self.structured.spec, self.reasoning.as_ref());
+        compiled.map(|grammar| grammar as Arc<dyn Grammar>).map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &GrammarError) -> RequestError {
+        let kind = match error {
+            GrammarError::Busy { .. } => ErrorKind::Overloaded,
+            _ => ErrorKind::InvalidRequest,
+        };
+        RequestError::new(kind, error.to_string()).at(self.structured.field)
     }
 }
 

@@ -1,34 +1,41 @@
 //! From a specification to a compiled grammar: within limits, once per specification.
 
-use std::collections::HashMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use llguidance::api::ParserLimits;
+use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
-use llguidance::{Matcher, ParserFactory};
+use llguidance::{ParserFactory, TokenParser};
 use ropeway_engine::{Grammar, Guide};
 use ropeway_text::Tokenizer;
+use tokio::sync::oneshot::Receiver;
 use toktrie::{InferenceCapabilities, TokEnv};
 
+use crate::cache::{Cache, Outcome};
+use crate::complexity;
 use crate::error::GrammarError;
-use crate::guide::{Parser, is_bug, reason};
+use crate::guide::{Parser, Room, caught, is_bug, reason};
 use crate::landing::Landing;
 use crate::spec::{GrammarSpec, Reasoning};
-use crate::vocabulary::Vocabulary;
+use crate::vocabulary::{Vocabulary, Words};
+use crate::workers::{self, Account, Trial, Verdict, Workers};
 
-/// Compiled grammars kept. A pipeline uses a dozen schemas again and again; one takes some hundred kilobytes.
-const KEPT: usize = 128;
+/// Stack of the thread that compiles: twice what the same grammar got on trial.
+const STACK: usize = 2 * workers::STACK;
 
-/// What a grammar may cost. Compiling is bounded to some tens of milliseconds, a mask to about ten, and what a sequence's
-/// lexer may grow to, to some tens of megabytes; schemas in practical use need a hundredth of each.
+/// What a grammar may cost once it is compiled: a mask some tens of milliseconds. An item is compared with all others of its
+/// row, so that the product of the two bounds on items counts; schemas in practical use need fewer than 300 items for a mask.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 250_000,
         max_grammar_size: 100_000,
         step_lexer_fuel: 100_000,
-        step_max_items: 50_000,
+        step_max_items: 20_000,
+        max_items_in_row: 1000,
         max_lexer_states: 50_000,
         verbose_errors: false,
         ..ParserLimits::default()
@@ -38,8 +45,9 @@ fn limits() -> ParserLimits {
 /// A grammar ready for any number of sequences.
 pub struct Compiled {
     /// Never used for anything but to be copied.
-    start: Mutex<Matcher>,
+    start: Mutex<TokenParser>,
     landing: Option<Arc<Landing>>,
+    room: Arc<Room>,
 }
 
 impl fmt::Debug for Compiled {
@@ -48,10 +56,18 @@ impl fmt::Debug for Compiled {
     }
 }
 
+impl Compiled {
+    /// About how much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        crate::guide::bytes(&lock(&self.start))
+    }
+}
+
 impl Grammar for Compiled {
     fn begin(&self) -> Box<dyn Guide> {
         // A deep copy: lexers that share their states would make one sequence's limits depend on the others.
-        Box::new(Parser { matcher: lock(&self.start).deep_clone(), landing: self.landing.clone() })
+        let parser = lock(&self.start).deep_clone();
+        Box::new(Parser::new(parser, self.landing.clone(), Arc::clone(&self.room)))
     }
 }
 
@@ -70,28 +86,26 @@ pub struct Stats {
     pub longest: Duration,
 }
 
-type Outcome = Result<Arc<Compiled>, GrammarError>;
-
-/// A grammar that is compiled once, by the first who asks; others wait for that.
-struct Entry {
-    outcome: Arc<OnceLock<Outcome>>,
-    used: u64,
-}
-
-#[derive(Default)]
-struct Cache {
-    entries: HashMap<[u8; 32], Entry>,
-    uses: u64,
-    stats: Stats,
+/// A grammar that is known to compile within the limits.
+#[derive(Debug)]
+pub struct Admitted {
+    hash: [u8; 32],
 }
 
 /// Compiles grammars for one tokenizer.
 pub struct Compiler {
-    tokenizer: Tokenizer,
-    /// Made when it is first needed: a trie of a large vocabulary takes a while, and most servers never see a schema.
-    factory: OnceLock<Result<ParserFactory, String>>,
+    shared: Arc<Shared>,
     landing: Arc<Landing>,
+    room: Arc<Room>,
     cache: Mutex<Cache>,
+    workers: Option<Workers>,
+}
+
+/// What is made when it is first needed: a trie of a large vocabulary takes a while, and most servers never see a schema.
+struct Shared {
+    tokenizer: Tokenizer,
+    words: OnceLock<Arc<Words>>,
+    factory: OnceLock<Result<ParserFactory, String>>,
 }
 
 impl fmt::Debug for Compiler {
@@ -101,26 +115,67 @@ impl fmt::Debug for Compiler {
 }
 
 impl Compiler {
-    /// A compiler for the models that use `tokenizer`.
+    /// A compiler for the models that use `tokenizer`. It trusts its callers' grammars as far as llguidance's own limits go;
+    /// whoever takes them from strangers gives it workers.
     pub fn new(tokenizer: &Tokenizer) -> Self {
+        let shared =
+            Shared { tokenizer: tokenizer.clone(), words: OnceLock::new(), factory: OnceLock::new() };
         Self {
-            tokenizer: tokenizer.clone(),
-            factory: OnceLock::new(),
+            shared: Arc::new(shared),
             landing: Arc::new(Landing::new(tokenizer)),
+            room: Arc::default(),
             cache: Mutex::default(),
+            workers: None,
         }
     }
 
-    /// The compiled grammar; after a model's open thoughts, if there are any. Takes up to some tens of milliseconds, and
-    /// some hundred the first time.
+    /// Compiles nothing that these workers have not compiled within their limits.
+    #[must_use]
+    pub fn with_workers(mut self, workers: Workers) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// The compiled grammar; after a model's open thoughts, if there are any. Blocks: for some milliseconds as a rule, some
+    /// hundred the first time, and never for long.
     pub fn compile(
         &self,
         spec: &GrammarSpec,
         reasoning: Option<&Reasoning>,
     ) -> Result<Arc<Compiled>, GrammarError> {
-        spec.check()?;
-        let outcome = lock(&self.cache).entry(spec.hash(reasoning));
-        outcome.get_or_init(|| self.compile_timed(spec, reasoning)).clone()
+        let hash = spec.check().map(|()| spec.hash(reasoning))?;
+        if let Some(trial) = self.trial(spec, reasoning, hash, Account::default()) {
+            self.judge(spec, wait_for(trial).ok())?;
+        }
+        self.compile_admitted(spec, reasoning, &Admitted { hash })
+    }
+
+    /// Finds out whether a grammar compiles within the limits. Takes as long as [`compile`](Self::compile), without
+    /// blocking; dropped before it is done, the trial ends.
+    pub async fn admit(
+        &self,
+        spec: &GrammarSpec,
+        reasoning: Option<&Reasoning>,
+        account: Account,
+    ) -> Result<Admitted, GrammarError> {
+        let hash = spec.check().map(|()| spec.hash(reasoning))?;
+        if let Some(trial) = self.trial(spec, reasoning, hash, account) {
+            self.judge(spec, trial.await.ok())?;
+        }
+        Ok(Admitted { hash })
+    }
+
+    /// The compiled grammar. Blocks for as long as the trial took.
+    pub fn compile_admitted(
+        &self,
+        spec: &GrammarSpec,
+        reasoning: Option<&Reasoning>,
+        admitted: &Admitted,
+    ) -> Result<Arc<Compiled>, GrammarError> {
+        let outcome = lock(&self.cache).entry(admitted.hash);
+        let outcome = outcome.get_or_init(|| self.compile_timed(spec, reasoning)).clone();
+        lock(&self.cache).shrink();
+        outcome
     }
 
     /// What it did so far.
@@ -128,15 +183,49 @@ impl Compiler {
         lock(&self.cache).stats
     }
 
+    /// Hands a grammar to the workers, unless there are none or it is known to compile.
+    fn trial(
+        &self,
+        spec: &GrammarSpec,
+        reasoning: Option<&Reasoning>,
+        hash: [u8; 32],
+        account: Account,
+    ) -> Option<Receiver<workers::Outcome>> {
+        let workers = self.workers.as_ref()?;
+        if lock(&self.cache).holds(&hash) {
+            return None;
+        }
+        let trial = Trial { spec: spec.clone(), reasoning: reasoning.cloned() };
+        let outcome = workers.submit(account, self.shared.words(), hash, &trial);
+        self.shared.prepare();
+        Some(outcome)
+    }
+
+    fn judge(&self, spec: &GrammarSpec, outcome: Option<workers::Outcome>) -> Result<(), GrammarError> {
+        let what = spec.what();
+        let error = match outcome {
+            Some(workers::Outcome::Tried(Verdict::Fits { .. })) => return Ok(()),
+            Some(workers::Outcome::Tried(Verdict::Refused { reason })) => refused(what, &reason),
+            Some(workers::Outcome::Tried(Verdict::Exceeded(limit))) => {
+                GrammarError::TooCostly { what, limit: limit.to_string(), part: complexity::costliest(spec) }
+            }
+            Some(workers::Outcome::Unavailable(reason)) => GrammarError::Busy { what, reason },
+            None => GrammarError::Busy { what, reason: "the server is ending".into() },
+        };
+        lock(&self.cache).stats.rejected += 1;
+        Err(error)
+    }
+
     fn compile_timed(&self, spec: &GrammarSpec, reasoning: Option<&Reasoning>) -> Outcome {
         // The trie is no part of the time a grammar takes.
         let factory =
-            self.factory().map_err(|reason| GrammarError::Invalid { what: "vocabulary", reason })?;
+            self.shared.factory().map_err(|reason| GrammarError::Invalid { what: "vocabulary", reason })?;
         let began = Instant::now();
         // Thoughts are no JSON: what closes a string would only litter them.
         let landing = (spec.is_json() && reasoning.is_none()).then(|| Arc::clone(&self.landing));
-        let outcome = compile(factory, spec, reasoning)
-            .map(|matcher| Arc::new(Compiled { start: Mutex::new(matcher), landing }));
+        let outcome = compile_on_own_stack(factory, spec, reasoning).map(|parser| {
+            Arc::new(Compiled { start: Mutex::new(parser), landing, room: Arc::clone(&self.room) })
+        });
         let took = began.elapsed();
         let stats = &mut lock(&self.cache).stats;
         stats.compiled += u64::from(outcome.is_ok());
@@ -145,14 +234,32 @@ impl Compiler {
         stats.longest = stats.longest.max(took);
         outcome
     }
+}
+
+impl Shared {
+    fn words(&self) -> &Arc<Words> {
+        self.words.get_or_init(|| Arc::new(Words::of(&self.tokenizer)))
+    }
 
     fn factory(&self) -> Result<&ParserFactory, String> {
-        self.factory.get_or_init(|| factory(&self.tokenizer)).as_ref().map_err(Clone::clone)
+        let made = self.factory.get_or_init(|| factory(Vocabulary::new(self.words(), Some(&self.tokenizer))));
+        made.as_ref().map_err(Clone::clone)
+    }
+
+    /// Makes the factory while the first grammar is on trial.
+    fn prepare(self: &Arc<Self>) {
+        if self.factory.get().is_none() {
+            let shared = Arc::clone(self);
+            // Without the thread, whoever needs the factory makes it.
+            let _ =
+                thread::Builder::new().name("grammar-factory".into()).spawn(move || shared.factory().is_ok());
+        }
     }
 }
 
-fn factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {
-    let environment: TokEnv = Arc::new(Vocabulary::new(tokenizer));
+/// What makes parsers for a vocabulary.
+pub(crate) fn factory(vocabulary: Vocabulary) -> Result<ParserFactory, String> {
+    let environment: TokEnv = Arc::new(vocabulary);
     let capabilities = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
     let slices = SlicedBiasComputer::general_slices();
     let mut factory =
@@ -162,42 +269,54 @@ fn factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {
     Ok(factory)
 }
 
-fn compile(
+fn compile_on_own_stack(
     factory: &ParserFactory,
     spec: &GrammarSpec,
     reasoning: Option<&Reasoning>,
-) -> Result<Matcher, GrammarError> {
+) -> Result<TokenParser, GrammarError> {
+    let grammar = spec.grammar(reasoning)?;
     let what = spec.what();
-    let failed = |error: &str| {
-        let reason = reason(error).into();
-        if is_bug(error) { GrammarError::Bug { what } } else { GrammarError::Invalid { what, reason } }
-    };
-    let parser = factory.create_parser(spec.grammar(reasoning)?);
-    let mut matcher = Matcher::new(parser);
-    // The first mask shows what compiling can't, and its lexer states are copied for every sequence.
-    matcher.compute_mask_or_eos().map_err(|error| failed(&error.to_string()))?;
-    Ok(matcher)
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK);
+        let compiling = thread.spawn_scoped(scope, || compile(factory, grammar));
+        let compiling = compiling.map_err(|error| GrammarError::Busy { what, reason: error.to_string() })?;
+        let outcome = compiling.join().map_err(|_| GrammarError::Bug { what })?;
+        outcome.map_err(|error| refused(what, &error))
+    })
 }
 
-impl Cache {
-    /// The place of a grammar's outcome, made if it is not there; the one not used for longest makes way.
-    fn entry(&mut self, hash: [u8; 32]) -> Arc<OnceLock<Outcome>> {
-        self.uses += 1;
-        let uses = self.uses;
-        if let Some(entry) = self.entries.get_mut(&hash) {
-            self.stats.hits += 1;
-            entry.used = uses;
-            return Arc::clone(&entry.outcome);
+fn refused(what: &'static str, error: &str) -> GrammarError {
+    if is_bug(error) {
+        GrammarError::Bug { what }
+    } else {
+        GrammarError::Invalid { what, reason: reason(error).into() }
+    }
+}
+
+/// Compiles a grammar; an error is in llguidance's words.
+pub(crate) fn compile(factory: &ParserFactory, grammar: TopLevelGrammar) -> Result<TokenParser, String> {
+    let mut parser = factory.create_parser(grammar).map_err(|error| error.to_string())?;
+    parser.start_without_prompt();
+    // The first mask shows what compiling can't, and its lexer states are copied for every sequence.
+    caught(|| parser.compute_mask())?;
+    Ok(parser)
+}
+
+/// Blocks until a future is done, on any thread. One of an async runtime must not call what blocks.
+fn wait_for<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
         }
-        if self.entries.len() >= KEPT
-            && let Some(oldest) =
-                self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(hash, _)| *hash)
-        {
-            self.entries.remove(&oldest);
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::park(),
         }
-        let outcome = Arc::new(OnceLock::new());
-        self.entries.insert(hash, Entry { outcome: Arc::clone(&outcome), used: uses });
-        outcome
     }
 }
 

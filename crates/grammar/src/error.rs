@@ -1,4 +1,4 @@
-//! Why a grammar can't be used: always the request's fault, and always said so that it can be mended.
+//! Why a grammar can't be used, said so that it can be mended: the request's fault in every case but one.
 
 /// A grammar that was turned down.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +24,24 @@ pub enum GrammarError {
     /// Nothing to choose from.
     #[error("the list of choices is empty; give at least one")]
     NoChoices,
+    /// Compiling it takes more than is given to it.
+    #[error("compiling the {what} takes more than {limit}{}; simplify it", part.as_ref().map(|part| format!(", its most demanding part is {part}")).unwrap_or_default())]
+    TooCostly {
+        /// What is too costly.
+        what: &'static str,
+        /// What it exceeds.
+        limit: String,
+        /// Its most demanding part, if one stands out.
+        part: Option<String>,
+    },
+    /// It could not be tried at the moment; no fault of the grammar.
+    #[error("the {what} can't be compiled now: {reason}; send the request again later")]
+    Busy {
+        /// What was to be compiled.
+        what: &'static str,
+        /// Why it is not.
+        reason: String,
+    },
     /// Compiling it failed on a bug.
     #[error("compiling the {what} failed on a bug; simplify it, and please report it")]
     Bug {

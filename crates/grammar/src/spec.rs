@@ -1,6 +1,7 @@
 //! What can be asked of an answer, and how that is written for llguidance.
 
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -15,7 +16,7 @@ const MAX_BYTES: usize = 256 << 10;
 const MAX_CHOICES: usize = 10_000;
 
 /// What an answer has to look like.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum GrammarSpec {
     /// JSON that is valid under a schema.
     JsonSchema {
@@ -35,7 +36,7 @@ pub enum GrammarSpec {
 }
 
 /// What happens to keywords of a schema that can't be enforced while an answer is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strictness {
     /// The schema is turned down.
     Strict,
@@ -44,7 +45,7 @@ pub enum Strictness {
 }
 
 /// A model's thoughts before an answer: free text up to a closing tag.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reasoning {
     /// The tag after which the answer begins.
     pub close: String,
@@ -99,12 +100,10 @@ impl GrammarSpec {
         if bytes > MAX_BYTES {
             return Err(GrammarError::TooLarge { what: self.what(), bytes, limit: MAX_BYTES });
         }
-        if let Self::JsonSchema { schema, .. } = self
-            && let Some(reason) = complexity::excess(schema)
-        {
-            return Err(GrammarError::Invalid { what: self.what(), reason });
+        match complexity::excess(self) {
+            Some(reason) => Err(GrammarError::Invalid { what: self.what(), reason }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The grammar as llguidance reads it.
@@ -152,8 +151,8 @@ fn escaped(character: char) -> String {
     if character.is_alphanumeric() { character.to_string() } else { format!("\\u{{{:x}}}", character as u32) }
 }
 
-/// Each choice as a JSON string, which is what Lark's strings are.
+/// Each choice as a JSON string, which is what Lark's strings are. As one terminal, they are one item of the parser.
 fn choice(choices: &[String]) -> String {
     let literals: Vec<String> = choices.iter().map(|choice| json!(choice).to_string()).collect();
-    format!("start: {}\n", literals.join(" | "))
+    format!("start: CHOICE\nCHOICE: {}\n", literals.join(" | "))
 }

@@ -1,12 +1,15 @@
 //! Other names for models in the store: one small file, `$ROPEWAY_HOME/aliases.json`, from name to model.
 //!
-//! Must never: shadow a name of the catalogue or of a pulled model, or be half written.
+//! A file that can't be understood harms nothing but those names: reading goes on without them, and the file is left as it is,
+//! since whoever edited it can mend it. Must never: shadow a name of the catalogue or of a pulled model, be half written, or
+//! be written over when it could not be read.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
+use crate::cancel::Cancel;
 use crate::error::HubError;
 use crate::lock::Lock;
 
@@ -33,14 +36,18 @@ impl Aliases {
         match File::open(&self.file).and_then(|file| file.take(LARGEST).read_to_string(&mut text)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-            Err(error) => return Err(HubError::io("read", &self.file)(error)),
+            Err(error) => return Err(self.broken(&error)),
         }
-        serde_json::from_str(&text).map_err(|error| HubError::io("read", &self.file)(error.into()))
+        serde_json::from_str(&text).map_err(|error| self.broken(&error))
+    }
+
+    fn broken(&self, problem: &dyn std::fmt::Display) -> HubError {
+        HubError::BrokenAliases { path: self.file.clone(), problem: problem.to_string() }
     }
 
     /// Changes the names in one go.
     pub(crate) fn change(&self, change: impl FnOnce(&mut BTreeMap<String, String>)) -> Result<(), HubError> {
-        let _lock = Lock::acquire(&self.lock, || ())?;
+        let _lock = Lock::acquire(&self.lock, &Cancel::default(), || ())?;
         let mut all = self.all()?;
         change(&mut all);
         if all.len() > MOST {

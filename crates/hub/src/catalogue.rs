@@ -102,6 +102,14 @@ impl Catalogue {
         self.entries.iter().find(|entry| entry.names().any(|own| own.eq_ignore_ascii_case(name)))
     }
 
+    /// Says what a name means. No path is looked at: the answer depends on the text alone.
+    pub fn parse_name(&self, text: &str) -> Result<ModelRef, HubError> {
+        match self.find(text) {
+            Some(entry) => Ok(ModelRef::Catalogue(entry)),
+            None => ModelRef::parse_repo(text, *self),
+        }
+    }
+
     /// Says what a name or path means. A name of the catalogue wins over a path, a path that exists over a Hugging
     /// Face name.
     pub fn parse(&self, text: &str) -> Result<ModelRef, HubError> {

@@ -3,10 +3,16 @@
 //! Must never: read a file into memory, or copy more than the given limit.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::Digest;
+
+use crate::cancel::Cancel;
+use crate::error::SourceError;
+use crate::progress::{Progress, Report, Stage};
 
 /// How much is read at once: large enough that system calls do not count, small enough for any machine.
 const CHUNK: usize = 256 * 1024;
@@ -91,6 +97,38 @@ pub(crate) fn copy(
         on_bytes(bytes);
     }
     Ok(Copied { bytes, sha256: Sha256(hasher.finalize().into()) })
+}
+
+/// Reads a file through and reports it as being checked under the name `shown`.
+pub(crate) fn of_file(
+    path: &Path,
+    shown: &str,
+    cancel: &Cancel,
+    report: Report<'_>,
+) -> Result<Copied, SourceError> {
+    let mut file = File::open(path).map_err(SourceError::io("open", path))?;
+    let total = file.metadata().map_err(SourceError::io("read", path))?.len();
+    let mut on_bytes = |done| report(Progress::Bytes { stage: Stage::Check, file: shown, done, total });
+    let mut sink = Stoppable(cancel);
+    let copied = copy(&mut file, &mut sink, total, &mut on_bytes);
+    cancel.check()?;
+    copied.map_err(SourceError::io("read", path))
+}
+
+/// Throws away what is written, until the word to stop is given.
+struct Stoppable<'a>(&'a Cancel);
+
+impl Write for Stoppable<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.is_cancelled() {
+            return Err(io::Error::other("stopped"));
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl fmt::Display for Sha256 {

@@ -4,8 +4,19 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::error::HubError;
+
+/// How long a source may send nothing unless `ROPEWAY_PULL_TIMEOUT` says otherwise: longer than the pauses of busy servers and
+/// than pip's own time limit of 15 seconds, after which it tries again by itself.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How long a connection may take at most: no network is slower.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A day; whoever wants more wants no limit, which there is not.
+const LONGEST_SILENCE: u64 = 86_400;
 
 const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
@@ -18,6 +29,36 @@ pub struct Config {
     pub pythons: Vec<PathBuf>,
     /// How to reach the Hugging Face hub.
     pub hugging_face: HuggingFaceConfig,
+    /// How long a source is waited for.
+    pub patience: Patience,
+}
+
+/// How long a source is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Until it can be spoken to.
+    pub connect: Duration,
+    /// While it says nothing: `ROPEWAY_PULL_TIMEOUT`, else 30 seconds.
+    pub silence: Duration,
+}
+
+impl Patience {
+    /// Waits for so long while nothing comes.
+    pub fn of(silence: Duration) -> Patience {
+        Patience { connect: silence.min(CONNECT), silence }
+    }
+
+    fn parse(text: Option<&str>) -> Result<Patience, HubError> {
+        let Some(text) = text else { return Ok(Patience::of(SILENCE)) };
+        let seconds = text.trim().parse().ok().filter(|seconds| (1..=LONGEST_SILENCE).contains(seconds));
+        seconds.map(|seconds| Patience::of(Duration::from_secs(seconds))).ok_or_else(|| {
+            HubError::BadVariable {
+                variable: "ROPEWAY_PULL_TIMEOUT",
+                value: text.into(),
+                expected: "a number of seconds from 1 to 86400",
+            }
+        })
+    }
 }
 
 /// How to reach the Hugging Face hub, with the variables its own tools use.
@@ -42,20 +83,23 @@ impl Config {
             home: folder("ROPEWAY_HOME", ".cache/ropeway")?,
             pythons: pythons(set("ROPEWAY_PYTHON")),
             hugging_face: HuggingFaceConfig::from_env()?,
+            patience: Patience::parse(
+                set("ROPEWAY_PULL_TIMEOUT").map(|text| text.to_string_lossy().into_owned()).as_deref(),
+            )?,
         })
     }
 }
 
 impl HuggingFaceConfig {
     fn from_env() -> Result<HuggingFaceConfig, HubError> {
-        let cache = folder("HF_HOME", ".cache/huggingface")?.join("hub");
+        let home = folder("HF_HOME", ".cache/huggingface")?;
         let endpoint = set("HF_ENDPOINT").and_then(|url| url.into_string().ok());
         let token = set("HF_TOKEN").and_then(|token| token.into_string().ok());
-        let saved = || hf_hub::Cache::new(cache.clone()).token();
+        let saved = || std::fs::read_to_string(home.join("token")).ok();
         Ok(HuggingFaceConfig {
             endpoint: endpoint.map_or(DEFAULT_ENDPOINT.into(), |url| url.trim_end_matches('/').into()),
-            token: token.or_else(saved).map(Token::new),
-            cache,
+            token: token.or_else(saved).map(Token::new).filter(|token| !token.secret().is_empty()),
+            cache: home.join("hub"),
         })
     }
 }
@@ -106,6 +150,17 @@ mod tests {
     #[test]
     fn a_token_is_not_printed() {
         assert!(!format!("{:?}", Token::new("hf_secret")).contains("secret"));
+    }
+
+    #[test]
+    fn patience_is_a_number_of_seconds() {
+        let silence = |text| Patience::parse(text).map(|patience| patience.silence);
+        assert_eq!(silence(None).unwrap(), SILENCE);
+        assert_eq!(silence(Some(" 5 ")).unwrap(), Duration::from_secs(5));
+        for bad in ["", "0", "-1", "5s", "1e9", "99999999"] {
+            assert!(matches!(silence(Some(bad)), Err(HubError::BadVariable { .. })), "{bad}");
+        }
+        assert_eq!(Patience::of(Duration::from_secs(60)).connect, CONNECT);
     }
 
     #[test]

@@ -70,6 +70,33 @@ pub enum HubError {
         /// What was tried, in order.
         attempts: Vec<Attempt>,
     },
+    /// The pull was told to stop.
+    #[error("the pull was stopped")]
+    Cancelled,
+    /// The file of other names can't be understood.
+    #[error("`{}` can't be used: {problem}", path.display())]
+    BrokenAliases {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file that was not pulled has nothing to be compared with.
+    #[error("no checksum of `{}` is known: it is a file of your own", path.display())]
+    NoChecksum {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// A variable of the environment that makes no sense.
+    #[error("{variable} is `{value}`, which is not {expected}")]
+    BadVariable {
+        /// The variable.
+        variable: &'static str,
+        /// What it is set to.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
     /// Neither the variable nor a home directory is set.
     #[error("no home directory is known")]
     NoHome {
@@ -190,6 +217,9 @@ pub enum SourceError {
         /// The names to choose from.
         candidates: Vec<String>,
     },
+    /// The pull was told to stop.
+    #[error("it was stopped")]
+    Cancelled,
     /// The repository has nothing Ropeway can load.
     #[error("it holds neither a .gguf file nor config.json with .safetensors files")]
     NoWeights,
@@ -217,11 +247,20 @@ impl HubError {
             HubError::HasOtherNames { .. } => "remove its other names first".into(),
             HubError::NoSuchPath { .. } => "check the spelling and the current directory".into(),
             HubError::NotPulled { name } => format!("run `ropeway pull {name}`"),
-            HubError::Damaged { name, .. } => format!("run `ropeway pull {name}` to fetch it again"),
+            HubError::Damaged { name, .. } => format!("run `ropeway pull {name}` to fetch what is damaged again"),
             HubError::YourOwnFile { .. } => "delete it yourself if you no longer need it".into(),
             HubError::AllSourcesFailed { .. } => "mend one of the sources above and run the command again; \
                  or give the path of a .gguf file or model folder you already have"
                 .into(),
+            HubError::Cancelled => "run it again: it goes on where it was stopped".into(),
+            HubError::BrokenAliases { .. } => "mend the file, or move it away; until then nothing is written to it, and models \
+                 go by their own names only"
+                .into(),
+            HubError::NoChecksum { .. } => {
+                "compare `sha256sum FILE` with what its publisher says; models fetched with `ropeway pull` are verified by name"
+                    .into()
+            }
+            HubError::BadVariable { variable, .. } => format!("set {variable} anew, or unset it"),
             HubError::NoHome { variable } => format!("set HOME, or set {variable} to a folder"),
             HubError::Io { source, .. } => io_hint(source.kind()).into(),
         }
@@ -267,7 +306,16 @@ impl SourceError {
             SourceError::NotFound { .. } => "check the spelling of organisation, repository and file",
             SourceError::BadAnswer { .. } => "try again later; check HF_ENDPOINT if you set it",
             SourceError::SeveralFiles { .. } => "name one of them after a colon: org/repo:FILE",
+            SourceError::Cancelled => "run it again: it goes on where it was stopped",
             SourceError::NoWeights => "choose a repository with GGUF or safetensors weights",
+        }
+    }
+
+    /// What hindered taking a lock, as a source's failure.
+    pub(crate) fn from_lock(error: HubError) -> SourceError {
+        match error {
+            HubError::Io { action, path, source } => SourceError::io(action, &path)(source),
+            _ => SourceError::Cancelled,
         }
     }
 

@@ -5,8 +5,13 @@
 
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
+use std::time::Duration;
 
+use crate::cancel::Cancel;
 use crate::error::HubError;
+
+/// How often a lock that someone else holds is tried: seldom enough to cost nothing, often enough that nobody notices.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// Held until dropped.
 #[derive(Debug)]
@@ -15,16 +20,22 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock at `path`, calling `on_wait` once when someone else holds it.
-    pub(crate) fn acquire(path: &Path, on_wait: impl FnOnce()) -> Result<Lock, HubError> {
+    /// Takes the lock at `path`, calling `on_wait` once when someone else holds it; waits until it is free or `cancel` is
+    /// given.
+    pub(crate) fn acquire(path: &Path, cancel: &Cancel, on_wait: impl FnOnce()) -> Result<Lock, HubError> {
         let file = open(path)?;
-        match file.try_lock() {
-            Ok(()) => return Ok(Lock { _file: file }),
-            Err(TryLockError::WouldBlock) => on_wait(),
-            Err(TryLockError::Error(error)) => return Err(HubError::io("lock", path)(error)),
+        let mut on_wait = Some(on_wait);
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock { _file: file }),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(HubError::io("lock", path)(error)),
+            }
+            if let Some(on_wait) = on_wait.take() {
+                on_wait();
+            }
+            cancel.pause(GLANCE).map_err(|_| HubError::Cancelled)?;
         }
-        file.lock().map_err(HubError::io("lock", path))?;
-        Ok(Lock { _file: file })
     }
 
     /// Takes the lock at `path` if nobody holds it.

@@ -80,6 +80,20 @@ impl Manifest {
         }
     }
 
+    /// Files that Ropeway had put where they are stay its own when a later pull finds them there.
+    pub(crate) fn keep_owners(mut self, before: Option<&Manifest>) -> Manifest {
+        let Some(before) = before.filter(|before| before.shared_root == self.shared_root) else {
+            return self;
+        };
+        for file in &mut self.files {
+            let known = before.files.iter().find(|other| other.path == file.path);
+            if known.is_some_and(|other| other.owner == Owner::Ropeway) {
+                file.owner = Owner::Ropeway;
+            }
+        }
+        self
+    }
+
     /// The size of all files together.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()

@@ -58,6 +58,12 @@ impl ModelRef {
         }
     }
 
+    /// Understands everything that is not in the catalogue, as a name only: no path is looked at, and what could be one is as
+    /// unknown as any other name that means nothing.
+    pub(crate) fn parse_repo(text: &str, catalogue: Catalogue) -> Result<ModelRef, HubError> {
+        RepoFile::parse(text).map(ModelRef::HuggingFace).ok_or_else(|| unknown(text, catalogue))
+    }
+
     /// Understands everything that is not in the catalogue.
     pub(crate) fn parse_path_or_repo(text: &str, catalogue: Catalogue) -> Result<ModelRef, HubError> {
         let path = Path::new(text);
@@ -67,7 +73,16 @@ impl ModelRef {
         if looks_like_a_path(text) {
             return Err(HubError::NoSuchPath { path: path.to_owned() });
         }
-        RepoFile::parse(text).map(ModelRef::HuggingFace).ok_or_else(|| unknown(text, catalogue))
+        ModelRef::parse_repo(text, catalogue)
+    }
+}
+
+impl ModelId {
+    /// The name of the model in a folder whose manifest can't be read, as far as the folder tells.
+    pub(crate) fn name_of_folder(folder: &str, catalogue: Catalogue) -> String {
+        let entry = catalogue.entries().iter().find(|entry| entry.folder == folder);
+        let repo = || folder.replacen("--", "/", 1).replacen("--", ":", 1);
+        entry.map_or_else(repo, |entry| entry.name.to_owned())
     }
 }
 
@@ -174,6 +189,28 @@ mod tests {
             assert!(matches!(error, HubError::UnknownModel { .. }), "{text}: {error}");
             assert!(error.hint().contains("smollm2:135m"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_name_is_never_taken_for_a_path_that_exists() {
+        std::fs::metadata("src/source").expect("tests run in the crate's folder");
+        for text in
+            ["src", ".", "./src", "/etc/passwd", "../hub", "~", "Cargo.toml", "file:///etc", "src/../src"]
+        {
+            let error = Catalogue::builtin().parse_name(text).unwrap_err();
+            assert!(matches!(error, HubError::UnknownModel { .. }), "{text}: {error}");
+        }
+        let repo = Catalogue::builtin().parse_name("src/source").unwrap();
+        assert!(matches!(repo, ModelRef::HuggingFace(_)), "{repo:?}");
+    }
+
+    #[test]
+    fn a_folder_tells_its_models_name() {
+        let name = |folder| ModelId::name_of_folder(folder, Catalogue::builtin());
+        assert_eq!(name("org--repo"), "org/repo");
+        assert_eq!(name("org--repo--m.gguf"), "org/repo:m.gguf");
+        let entry = Catalogue::builtin().find("smollm2").unwrap();
+        assert_eq!(name(entry.folder), "smollm2:135m");
     }
 
     #[test]

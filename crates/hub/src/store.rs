@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use crate::cancel::Cancel;
 use crate::error::HubError;
 use crate::lock::Lock;
 use crate::manifest::{self, FileRecord, Manifest, Owner};
@@ -20,6 +21,7 @@ use crate::model_files::{ModelFile, ModelFiles};
 use crate::progress::{Progress, Report};
 use crate::reference::ModelId;
 use crate::staging::{Staging, sync_folder};
+use crate::verify::Damage;
 
 /// The cache of pulled models.
 #[derive(Debug, Clone)]
@@ -42,7 +44,7 @@ pub struct Installed {
 pub struct Listing {
     /// The models, by name.
     pub models: Vec<Installed>,
-    /// Folders that could not be read as models.
+    /// Models that can't be opened: a manifest that makes no sense, or a file that is missing or has changed its size.
     pub broken: Vec<HubError>,
 }
 
@@ -65,21 +67,26 @@ impl Store {
 
     /// The model, if it was pulled; [`HubError::Damaged`] if a file of it is missing or has changed its size.
     pub fn find(&self, id: &ModelId) -> Result<Option<Installed>, HubError> {
+        let installed = self.read(id)?;
+        installed.map(|installed| installed.check().map(|()| installed)).transpose()
+    }
+
+    /// The model as its manifest describes it, whatever state its files are in.
+    pub(crate) fn read(&self, id: &ModelId) -> Result<Option<Installed>, HubError> {
         let folder = self.models().join(&id.folder);
         if !folder.is_dir() {
             return Ok(None);
         }
-        let installed = Installed::read(folder, &id.name)?;
-        installed.check()?;
-        Ok(Some(installed))
+        Installed::read(folder, &id.name).map(Some)
     }
 
-    /// Every model, by name.
-    pub fn list(&self) -> Result<Listing, HubError> {
+    /// Every model, by name. `name_of` gives the name of a model whose folder holds no readable one.
+    pub(crate) fn list(&self, name_of: impl Fn(&str) -> String) -> Result<Listing, HubError> {
         let mut listing = Listing::default();
         for folder in folders_of(&self.models())? {
-            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            match Installed::read(folder, &name) {
+            let name = name_of(&folder.file_name().unwrap_or_default().to_string_lossy());
+            let read = Installed::read(folder, &name);
+            match read.and_then(|installed| installed.check().map(|()| installed)) {
                 Ok(installed) => listing.models.push(installed),
                 Err(error) => listing.broken.push(error),
             }
@@ -106,8 +113,17 @@ impl Store {
     }
 
     /// Takes the model's lock, telling when that means waiting.
-    pub(crate) fn lock(&self, id: &ModelId, report: Report<'_>) -> Result<Lock, HubError> {
-        Lock::acquire(&self.lock_path(&id.folder), || report(Progress::Waiting))
+    pub(crate) fn lock(&self, id: &ModelId, cancel: &Cancel, report: Report<'_>) -> Result<Lock, HubError> {
+        Lock::acquire(&self.lock_path(&id.folder), cancel, || report(Progress::Waiting))
+    }
+
+    /// Deletes files that are not what they should be, where a pull would keep whatever it finds: in the shared cache.
+    pub(crate) fn drop_damaged(&self, installed: &Installed, damage: &[Damage]) {
+        let Some(root) = &installed.manifest.shared_root else { return };
+        for damage in damage {
+            // A file that stays is found wrong again when it was fetched.
+            let _ = self.remove_shared_file(root, &damage.record);
+        }
     }
 
     /// An empty place to put the model together.
@@ -195,7 +211,7 @@ impl Installed {
     }
 
     /// The folder the files lie in.
-    fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         self.manifest.shared_root.as_deref().unwrap_or(&self.folder)
     }
 
@@ -212,20 +228,14 @@ impl Installed {
     }
 
     /// Looks at every file's size. Checksums were compared when it was pulled; reading gigabytes again at every start
-    /// would cost more than it finds.
+    /// would cost more than it finds, and `ropeway verify` does it when asked.
     fn check(&self) -> Result<(), HubError> {
-        for record in &self.manifest.files {
-            let path = record.path.below(self.root());
-            let problem = match fs::metadata(&path) {
-                Err(error) => format!("{}: {error}", path.display()),
-                Ok(kind) if kind.len() != record.bytes => {
-                    format!("{} has {} bytes instead of {}", path.display(), kind.len(), record.bytes)
-                }
-                Ok(_) => continue,
-            };
-            return Err(HubError::Damaged { name: self.manifest.name.clone(), problem });
+        match self.wrong_sizes().into_iter().next() {
+            None => Ok(()),
+            Some(damage) => {
+                Err(HubError::Damaged { name: self.manifest.name.clone(), problem: damage.to_string() })
+            }
         }
-        Ok(())
     }
 }
 

@@ -175,7 +175,7 @@ fn a_damaged_model_is_told_and_repaired_by_the_next_pull() {
     fs::write(sandbox.home("models/tiny-1b/model.gguf"), "cut").unwrap();
     let error = hub.resolve(MODEL).unwrap_err();
     assert!(matches!(error, HubError::Damaged { .. }), "{error}");
-    assert_eq!(error.hint(), "run `ropeway pull tiny:1b` to fetch it again");
+    assert_eq!(error.hint(), "run `ropeway pull tiny:1b` to fetch what is damaged again");
     assert_eq!(pull(&hub, MODEL).unwrap().outcome, Outcome::Fetched);
     assert!(hub.resolve(MODEL).is_ok());
 }

@@ -38,9 +38,12 @@ fn a_broken_model_does_not_hide_the_others_and_can_be_removed() {
         fs::create_dir_all(sandbox.home("models").join(folder)).unwrap();
         fs::write(sandbox.home("models").join(folder).join("manifest.json"), manifest).unwrap();
     }
-    let listing = hub.list().unwrap();
+    let mut listing = hub.list().unwrap();
+    listing.broken.sort_by_key(ToString::to_string);
     assert_eq!((listing.models.len(), listing.broken.len()), (1, 2));
     assert!(matches!(hub.resolve("no/sense"), Err(HubError::Damaged { .. })));
+    let text = listing.broken[0].to_string();
+    assert!(text.starts_with("`no/sense` is damaged: ") && text.contains("manifest.json"), "{text}");
     hub.remove("no/sense").unwrap();
     assert_eq!(hub.list().unwrap().broken.len(), 1);
 }
@@ -60,13 +63,14 @@ fn removing_deletes_the_files_and_says_how_much_came_free() {
 fn a_second_name_leads_to_the_same_files_and_goes_without_them() {
     let sandbox = Sandbox::new().with_wheel(MEMBERS);
     let hub = sandbox.hub(FILES);
-    assert!(matches!(hub.copy("tiny", "mine"), Err(HubError::NotPulled { .. })));
+    let copy = |model: &str, name: &str| hub.copy(&hub.parse(model).unwrap(), name);
+    assert!(matches!(copy("tiny", "mine"), Err(HubError::NotPulled { .. })));
     pull(&hub, MODEL).unwrap();
-    assert_eq!(hub.copy("tiny", "mine:1").unwrap(), MODEL);
-    assert_eq!(hub.copy("mine:1", "again").unwrap(), MODEL, "a name of a name means the model");
+    assert_eq!(copy("tiny", "mine:1").unwrap(), MODEL);
+    assert_eq!(copy("mine:1", "again").unwrap(), MODEL, "a name of a name means the model");
     assert_eq!(hub.resolve("mine:1").unwrap().name, MODEL);
     for taken in [MODEL, "tiny", "../x"] {
-        assert!(matches!(hub.copy("tiny", taken), Err(HubError::BadAlias { .. })), "{taken}");
+        assert!(matches!(copy("tiny", taken), Err(HubError::BadAlias { .. })), "{taken}");
     }
     assert!(matches!(hub.remove("tiny"), Err(HubError::HasOtherNames { .. })));
     for name in ["mine:1", "again"] {

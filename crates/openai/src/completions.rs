@@ -7,22 +7,22 @@ pub use render::{CompletionRender, PromptEcho, finish_reason};
 use ropeway_generation::{Job, Prompt, RequestError};
 use ropeway_text::{SpecialTokens, Tokenizer};
 use serde::Deserialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::sampling::{Defaults, Fields};
 use crate::structured::StructuredFields;
-use crate::token_ids;
+use crate::texts::Texts;
 
 /// Prompts of one request; more belong into `/generate/batch` or a batch file.
-const MOST_PROMPTS: usize = 256;
+pub const MOST_PROMPTS: usize = 256;
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct CompletionRequest {
     /// The model asked for.
     pub model: Option<String>,
-    prompt: Value,
+    #[schema(value_type = Value)]
+    prompt: Texts<MOST_PROMPTS>,
     max_tokens: Option<usize>,
     echo: Option<bool>,
     suffix: Option<String>,
@@ -103,26 +103,11 @@ impl CompletionShape {
     }
 }
 
-/// A string, several, token ids, or several lists of them.
-fn prompts(prompt: Value) -> Result<Vec<Prompt>, RequestError> {
-    let list = match prompt {
-        Value::Array(list) if list.iter().any(|item| !item.is_number()) => list,
-        one => vec![one],
-    };
-    if list.len() > MOST_PROMPTS {
-        let message = format!("at most {MOST_PROMPTS} prompts in one request");
-        return Err(RequestError::invalid(message).at("prompt"));
+/// The prompts; an empty list is one prompt without tokens.
+fn prompts(given: Texts<MOST_PROMPTS>) -> Result<Vec<Prompt>, RequestError> {
+    let texts = given.read("prompt")?;
+    if texts.is_empty() {
+        return Ok(vec![Prompt::Tokens(Vec::new())]);
     }
-    list.into_iter().map(one_prompt).collect()
-}
-
-fn one_prompt(prompt: Value) -> Result<Prompt, RequestError> {
-    match prompt {
-        Value::String(text) => Ok(Prompt::Text(text)),
-        Value::Array(ids) => token_ids::read(&ids, "prompt").map(Prompt::Tokens),
-        _ => {
-            let message = "prompt must be text, token ids, or a list of either";
-            Err(RequestError::invalid(message).at("prompt"))
-        }
-    }
+    Ok(texts.into_iter().map(Prompt::from).collect())
 }

@@ -1,13 +1,13 @@
 //! `/v1/embeddings`: texts and their vectors.
 
 use ropeway_batcher::Rejected;
-use ropeway_embed::{EmbedError, EmbedOptions, Embedding, Input, TooLong};
+use ropeway_embed::{EmbedError, EmbedOptions, Embedding, TooLong};
 use ropeway_generation::{ErrorKind, RequestError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::token_ids;
+use crate::texts::{TextInput, Texts, too_many};
 
 /// Texts of one request, as with OpenAI: more would let one client fill the queue.
 pub const MOST_TEXTS: usize = 2048;
@@ -17,7 +17,8 @@ pub const MOST_TEXTS: usize = 2048;
 pub struct EmbeddingsRequest {
     /// The model asked for.
     pub model: Option<String>,
-    input: Value,
+    #[schema(value_type = Value)]
+    input: Texts<MOST_TEXTS>,
     encoding_format: Option<String>,
     dimensions: Option<usize>,
     /// Who asks.
@@ -30,45 +31,18 @@ pub struct EmbeddingsRequest {
 #[derive(Clone, Debug)]
 pub struct EmbeddingJob {
     /// At least one.
-    pub texts: Vec<EmbeddingText>,
+    pub texts: Vec<TextInput>,
     /// How they are embedded.
     pub options: EmbedOptions,
     /// How the vectors are sent.
     pub encoding: Encoding,
 }
 
-/// A text to embed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EmbeddingText {
-    /// Text, to be tokenised.
-    Text(String),
-    /// The model's own tokens.
-    Tokens(Vec<u32>),
-}
-
-impl EmbeddingText {
-    /// The text as an embedder takes it.
-    pub fn as_input(&self) -> Input<'_> {
-        match self {
-            EmbeddingText::Text(text) => Input::Text(text),
-            EmbeddingText::Tokens(tokens) => Input::Tokens(tokens),
-        }
-    }
-
-    /// How much there is to read.
-    pub fn bytes(&self) -> usize {
-        match self {
-            EmbeddingText::Text(text) => text.len(),
-            EmbeddingText::Tokens(tokens) => tokens.len(),
-        }
-    }
-}
-
 impl EmbeddingsRequest {
     /// What it asks for.
     pub fn read(self) -> Result<EmbeddingJob, RequestError> {
         let encoding = encoding(self.encoding_format.as_deref())?;
-        let texts = texts(self.input)?;
+        let texts = self.input.read("input")?;
         if texts.is_empty() {
             return Err(RequestError::invalid("input is empty; send at least one text").at("input"));
         }
@@ -79,38 +53,10 @@ impl EmbeddingsRequest {
     }
 }
 
-/// The texts of a request: one or many, as text or as tokens.
-pub fn texts(input: Value) -> Result<Vec<EmbeddingText>, RequestError> {
-    let bad = || {
-        let message = "input is a text, a list of texts, a list of token ids or a list of such lists";
-        RequestError::invalid(message).at("input")
-    };
-    let tokens = |ids: &[Value]| token_ids::read(ids, "input").map(EmbeddingText::Tokens);
-    let texts = match input {
-        Value::String(text) => vec![EmbeddingText::Text(text)],
-        Value::Array(items) if items.iter().all(Value::is_number) && !items.is_empty() => {
-            vec![tokens(&items)?]
-        }
-        Value::Array(items) => {
-            let text = |item: Value| match item {
-                Value::String(text) => Ok(EmbeddingText::Text(text)),
-                Value::Array(ids) => tokens(&ids),
-                _ => Err(bad()),
-            };
-            items.into_iter().map(text).collect::<Result<_, _>>()?
-        }
-        _ => return Err(bad()),
-    };
-    at_most(texts.len(), "input")?;
-    Ok(texts)
-}
-
 /// Turns down more texts than one request may have.
 pub fn at_most(texts: usize, field: &str) -> Result<(), RequestError> {
     if texts > MOST_TEXTS {
-        let message =
-            format!("{texts} texts are more than the {MOST_TEXTS} a request may have; send several requests");
-        return Err(RequestError::invalid(message).at(field));
+        return Err(too_many(texts, MOST_TEXTS, field));
     }
     Ok(())
 }
@@ -198,21 +144,6 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn input_comes_in_four_forms() {
-        let text = |text: &str| EmbeddingText::Text(text.into());
-        let tokens = |ids: &[u32]| EmbeddingText::Tokens(ids.into());
-        assert_eq!(texts(json!("a")), Ok(vec![text("a")]));
-        assert_eq!(texts(json!(["a", "b"])), Ok(vec![text("a"), text("b")]));
-        assert_eq!(texts(json!([1, 2])), Ok(vec![tokens(&[1, 2])]));
-        assert_eq!(texts(json!([[1], [2, 3]])), Ok(vec![tokens(&[1]), tokens(&[2, 3])]));
-        assert_eq!(texts(json!([])), Ok(vec![]));
-        for bad in [json!(null), json!({}), json!([true]), json!([[1, -1]]), json!(["a", 1])] {
-            assert!(texts(bad.clone()).is_err(), "{bad}");
-        }
-        assert!(texts(json!(vec!["a"; MOST_TEXTS + 1])).is_err());
-    }
 
     #[test]
     fn base64_is_that_of_rfc_4648() {

@@ -7,7 +7,8 @@
 //!
 //! # Layout
 //! - [`chat`], [`completions`], [`embeddings`]: a request and its responses each.
-//! - [`sampling`]: fields that chat and completions share; [`messages`], [`structured`], [`tool_choice`]: parts of a request.
+//! - [`sampling`]: fields that chat and completions share; [`messages`], [`texts`], [`token_ids`], [`stops`],
+//!   [`structured`], [`tool_choice`]: parts of a request.
 //! - [`logprobs`], [`usage`], [`error`], [`object`]: parts of a response.
 
 #![forbid(unsafe_code)]
@@ -20,7 +21,9 @@ pub mod logprobs;
 pub mod messages;
 pub mod object;
 pub mod sampling;
+pub mod stops;
 pub mod structured;
+pub mod texts;
 pub mod token_ids;
 pub mod tool_choice;
 pub mod usage;

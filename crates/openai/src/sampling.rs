@@ -1,14 +1,18 @@
 //! Fields that chat completions and completions have in common.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroUsize;
 
 use ropeway_executor::{SamplingParams, Seed};
 use ropeway_generation::sampling::random_seed;
 use ropeway_generation::{Job, Prompt, RequestError, Sampling};
 use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use utoipa::ToSchema;
+
+use crate::stops::StopTexts;
 
 /// What holds where a request says nothing.
 #[derive(Clone, Debug)]
@@ -61,25 +65,21 @@ pub struct Fields {
     frequency_penalty: Option<f32>,
     #[serde(alias = "repeat_penalty")]
     repetition_penalty: Option<f32>,
-    logit_bias: Option<BTreeMap<String, f32>>,
+    #[schema(value_type = Option<BTreeMap<String, f32>>)]
+    logit_bias: Option<LogitBias>,
     seed: Option<i64>,
     n: Option<usize>,
-    stop: Option<Stop>,
+    #[schema(value_type = Option<Value>)]
+    stop: Option<StopTexts>,
     min_tokens: Option<usize>,
     ignore_eos: Option<bool>,
     user: Option<String>,
     session_id: Option<String>,
     priority: Option<Value>,
+    /// Cached prompts are shared only with requests of the same salt.
+    cache_salt: Option<String>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-}
-
-/// One stop string or several.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "stop is one text or a list of texts")]
-enum Stop {
-    One(String),
-    Several(Vec<String>),
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
@@ -116,6 +116,11 @@ impl Fields {
         self.session_id.as_deref().or(self.user.as_deref())
     }
 
+    /// What divides its cached prompts from others, as vLLM's clients send it.
+    pub fn cache_salt(&self) -> Option<&str> {
+        self.cache_salt.as_deref()
+    }
+
     /// The class asked for: a name, or a number as vLLM's clients send it (lower is more urgent).
     pub fn class(&self) -> Option<&str> {
         match self.priority.as_ref()? {
@@ -142,11 +147,7 @@ impl Fields {
             n: n.ok_or_else(|| RequestError::invalid("n is 0; ask for at least one answer").at("n"))?,
             min_tokens: self.min_tokens.unwrap_or(0),
             ignore_eos: self.ignore_eos.unwrap_or(false),
-            stop: match self.stop {
-                None => Vec::new(),
-                Some(Stop::One(stop)) => vec![stop],
-                Some(Stop::Several(stops)) => stops,
-            },
+            stop: self.stop.unwrap_or_default().into_texts(),
             max_tokens: defaults.max_tokens,
             ..Job::with_sampling(prompt, sampling)
         })
@@ -173,12 +174,44 @@ impl Fields {
     }
 }
 
-fn biases(given: Option<&BTreeMap<String, f32>>) -> Result<Vec<(u32, f32)>, RequestError> {
+fn biases(given: Option<&LogitBias>) -> Result<Vec<(u32, f32)>, RequestError> {
     let bias = |(id, bias): (&String, &f32)| match id.parse() {
         Ok(id) => Ok((id, *bias)),
         Err(_) => Err(RequestError::invalid(format!("{id:?} is no token id")).at("logit_bias")),
     };
-    given.into_iter().flatten().map(bias).collect()
+    given.into_iter().flat_map(|given| &given.0).map(bias).collect()
+}
+
+/// Biases of a request. Every prompt of a request has its own copy, so there may not be many.
+const MOST_BIASES: usize = 1024;
+
+/// By token, what is added to its logit.
+#[derive(Clone, Debug)]
+struct LogitBias(BTreeMap<String, f32>);
+
+impl<'de> Deserialize<'de> for LogitBias {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Biases;
+        impl<'de> Visitor<'de> for Biases {
+            type Value = LogitBias;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "logit_bias with at most {MOST_BIASES} token ids and their biases")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LogitBias, A::Error> {
+                let mut biases = BTreeMap::new();
+                while let Some((id, bias)) = map.next_entry()? {
+                    biases.insert(id, bias);
+                    if biases.len() > MOST_BIASES {
+                        return Err(de::Error::invalid_length(biases.len(), &self));
+                    }
+                }
+                Ok(LogitBias(biases))
+            }
+        }
+        deserializer.deserialize_map(Biases)
+    }
 }
 
 #[cfg(test)]
@@ -232,6 +265,10 @@ mod tests {
             (json!({"n": 0}), "n"),
             (json!({"n": "two"}), "expected usize"),
             (json!({"stop": 7}), "stop"),
+            (
+                json!({"logit_bias": (0..=MOST_BIASES).map(|id| (id.to_string(), 1.0.into())).collect::<serde_json::Map<_, Value>>()}),
+                "at most 1024 token ids",
+            ),
         ] {
             let error = job(fields.clone()).expect_err("a wrong value");
             assert!(error.contains(told), "{fields}: {error}");

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 
+use crate::connections::slots::ConnectionLimits;
 use crate::embedding::EmbeddingModels;
 use crate::error::{ApiError, Kind};
 use crate::guard::limits::Limits;
 use crate::guard::{self, Guard};
+use crate::intake::budget::Budget;
 use crate::library::Shelf;
 use crate::model::Models;
 use crate::observe::{self, otlp::Exporter};
@@ -29,6 +30,10 @@ pub struct App {
     pub life: Life,
     /// How much one request may ask for.
     pub limits: Limits,
+    /// The memory of requests that are being read.
+    pub memory: Budget,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
     /// Who is let in.
     pub guard: Guard,
     /// Where traces go.
@@ -44,6 +49,8 @@ impl App {
             shelf: None,
             life: Life::default(),
             limits: Limits::default(),
+            memory: Budget::default(),
+            connections: ConnectionLimits::default(),
             guard: Guard::default(),
             exporter: None,
         }
@@ -78,9 +85,7 @@ pub fn routes() -> Routes {
 
 /// The layers around any routes; the last one is the first to see a request.
 fn layered(routes: Router<Shared>, app: Shared) -> Router {
-    let mut router = routes
-        .layer(DefaultBodyLimit::max(app.limits.body))
-        .layer(from_fn_with_state(Shared::clone(&app), guard::admit));
+    let mut router = routes.layer(from_fn_with_state(Shared::clone(&app), guard::admit));
     if let Some(cors) = app.guard.cors() {
         router = router.layer(cors);
     }

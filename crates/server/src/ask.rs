@@ -4,26 +4,30 @@
 //! of [`guard`](crate::guard) and [`observe`](crate::observe), which leave behind who asks and what is watched.
 
 use std::convert::Infallible;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::IntoResponse;
+use axum::http::HeaderMap;
 use serde::de::DeserializeOwned;
 
 use crate::app::Shared;
-use crate::caller::{self, Caller};
+use crate::caller::{self, Caller, Claims};
 use crate::embedding::EmbeddingModel;
-use crate::error::{ApiError, Kind};
+use crate::error::ApiError;
 use crate::guard::Client;
+use crate::intake::Intake;
+use crate::intake::shape::Field;
 use crate::model::Model;
 use crate::observe::Progress;
-use crate::offload::offload;
+use crate::offload::{Effort, offload};
 
 /// A request's wire type: where it says which model, for whom and how urgently.
 pub trait Wire: DeserializeOwned + Send + 'static {
+    /// Its large fields, which are counted while they are read.
+    const FIELDS: &'static [Field] = &[];
+
     /// The model it names; `None` takes the first.
     fn model(&self) -> Option<&str>;
 
@@ -36,15 +40,21 @@ pub trait Wire: DeserializeOwned + Send + 'static {
     fn priority(&self) -> Option<&str> {
         None
     }
+
+    /// What divides its cached prompts from others of the same client.
+    fn cache_salt(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// A request as handlers take it.
 pub struct Ask {
     app: Shared,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
     client: Client,
     progress: Progress,
+    intake: Intake,
 }
 
 /// A request that was read and let in.
@@ -66,7 +76,9 @@ impl Ask {
 
     /// Reads the body, once.
     pub async fn body<T: Wire>(&mut self) -> Result<T, ApiError> {
-        json(std::mem::replace(&mut self.body, Ok(Bytes::new()))).await
+        let body = std::mem::take(&mut self.body);
+        let bytes = self.intake.read(&self.app, &self.headers, T::FIELDS, body).await?;
+        offload(&self.intake, Effort::Bytes(bytes.len()), move |_| parse(&bytes)).await
     }
 
     /// Finds the model and lets the client in.
@@ -78,27 +90,28 @@ impl Ask {
 
     /// Finds the embedding model and lets the client in.
     pub fn embedding_model(self, request: &impl Wire) -> Result<(Arc<EmbeddingModel>, Caller), ApiError> {
-        let model = self.app.embeddings.find(request.model(), &self.app.models)?;
+        let names = self.app.models.visible_to(self.client.rights());
+        let model = self.app.embeddings.find(request.model(), &names)?;
         self.progress.model(&model.name);
         let caller = self.caller(request)?;
         Ok((model, caller))
     }
 
     fn caller(self, request: &impl Wire) -> Result<Caller, ApiError> {
-        let mut caller =
-            caller::caller(self.client.owner(), &self.headers, request.user(), request.priority())?;
-        self.client.admit(&mut caller)?;
+        let claims =
+            Claims { user: request.user(), priority: request.priority(), cache_salt: request.cache_salt() };
+        let mut caller = caller::caller(self.client.owner(), self.client.cache(), &self.headers, claims)?;
+        self.client.bound(&mut caller);
         let limits = &self.app.limits;
         (caller.deadline, caller.queue_timeout) = (limits.request_timeout, limits.queue_timeout);
         (caller.limits, caller.progress) = (limits.sizes, self.progress);
+        caller.intake = self.intake;
         Ok(caller)
     }
 
-    /// Reads the body and finds the model, for questions that generate nothing.
-    pub async fn read<T: Wire>(mut self) -> Result<(T, Arc<Model>), ApiError> {
-        let request: T = self.body().await?;
-        let model = self.find(&request)?;
-        Ok((request, model))
+    /// Who asks.
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
     /// What all handlers share.
@@ -107,7 +120,7 @@ impl Ask {
     }
 
     fn find(&self, request: &impl Wire) -> Result<Arc<Model>, ApiError> {
-        let model = self.app.models.named(request.model())?;
+        let model = self.app.models.visible_to(self.client.rights()).named(request.model())?;
         self.progress.model(&model.name);
         model.lease.renew();
         Ok(model)
@@ -121,31 +134,32 @@ impl FromRequest<Shared> for Ask {
         let headers = std::mem::take(request.headers_mut());
         let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
         let progress = request.extensions().get::<Progress>().cloned().unwrap_or_default();
-        let body = Bytes::from_request(request, app).await;
-        Ok(Self { app: Shared::clone(app), headers, body, client, progress })
+        let intake = Intake::new(client.owner());
+        Ok(Self { app: Shared::clone(app), headers, body: request.into_body(), client, progress, intake })
     }
 }
 
 /// Reads a JSON body. Whatever the content type says: clients forget it.
-async fn json<T: DeserializeOwned + Send + 'static>(
-    body: Result<Bytes, BytesRejection>,
-) -> Result<T, ApiError> {
-    let bytes = body.map_err(unread)?;
-    offload(bytes.len(), move || {
-        serde_json::from_slice(&bytes).map_err(|error| {
-            ApiError::invalid(format!("the body can't be read: {error}")).coded("invalid_json")
-        })
+fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let mut why = Beginning("the body can't be read: ".into());
+        // It ends where there is no more room.
+        let _ = write!(why, "{error}");
+        ApiError::invalid(why.0).coded("invalid_json")
     })
-    .await
 }
 
-fn unread(rejection: BytesRejection) -> ApiError {
-    let text = rejection.body_text();
-    if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
-        return ApiError::new(
-            Kind::TooLarge,
-            "the body is larger than this server reads; send less, or raise --max-body",
-        );
+/// Bytes of an error that are told: enough for any field's name, while a value may be as long as the body.
+const MOST_TOLD: usize = 512;
+
+/// The beginning of a text.
+struct Beginning(String);
+
+impl Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = MOST_TOLD.saturating_sub(self.0.len());
+        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        self.0.push_str(&text[..end]);
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
-    ApiError::invalid(format!("the body could not be received: {text}"))
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! account   the API key that let the request in; without one the peer's address; else everyone unknown together
 //! session   a header that names a session or an agent, or the body's own field
+//! salt      cached prompts are shared within a key, or among everyone without one, and within the same `cache_salt`
 //! ```
 //! Fairness is between accounts first, so that nobody gets a larger share by sending new session ids or keys that this
 //! server does not know.
@@ -17,6 +18,9 @@ use ropeway_engine::{Class, ClientId};
 use crate::error::ApiError;
 use crate::guard::clients::{Owner, Permit};
 use crate::guard::limits::Sizes;
+use crate::guard::rights::Rights;
+use crate::guard::salt::{self, CacheScope};
+use crate::intake::Intake;
 use crate::observe::Progress;
 
 /// Headers that name a session or an agent, the most telling first.
@@ -42,22 +46,61 @@ pub struct Caller {
     pub limits: Sizes,
     /// The client's place among its own requests, where these are counted.
     pub permit: Option<Arc<Permit>>,
+    /// What the client may do, and with which models.
+    pub rights: Arc<Rights>,
     /// Where it is told how the request goes.
     pub progress: Progress,
+    /// The memory set aside for the request until it consists of tokens.
+    pub intake: Intake,
 }
 
-/// Who asks, by the account, and by headers or what the body says (`user`, `session_id`).
+impl Caller {
+    /// The request has so many answers, each of which counts as a request of the client's.
+    pub fn count_as(&self, requests: usize) -> Result<(), ApiError> {
+        self.permit.as_ref().map_or(Ok(()), |permit| permit.count_as(requests))
+    }
+
+    /// Books tokens that were read or written for the client.
+    pub fn spend(&self, tokens: usize) {
+        if let Some(permit) = &self.permit {
+            permit.spend(tokens);
+        }
+    }
+}
+
+/// What a body says about who asks and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Claims<'a> {
+    /// `user`, `session_id` or the like.
+    pub user: Option<&'a str>,
+    /// `priority`.
+    pub priority: Option<&'a str>,
+    /// `cache_salt`.
+    pub cache_salt: Option<&'a str>,
+}
+
+/// Who asks: by the account, and by headers or what the body says.
 pub fn caller(
     owner: Owner,
+    cache: CacheScope,
     headers: &HeaderMap,
-    user: Option<&str>,
-    priority: Option<&str>,
+    claims: Claims<'_>,
 ) -> Result<Caller, ApiError> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let session = NAMES.iter().find_map(|name| header(name)).or(user).unwrap_or_default();
+    let session = NAMES.iter().find_map(|name| header(name)).or(claims.user).unwrap_or_default();
     let client = ClientId { account: hash(&owner), session: hash(session) };
-    let class = header(PRIORITY).or(priority).map_or(Ok(Class::Default), class)?;
-    Ok(Caller { client, class, ..Caller::default() })
+    let class = header(PRIORITY).or(claims.priority).map_or(Ok(Class::Default), class)?;
+    let salt = cache.salt(claims.cache_salt.map(checked).transpose()?);
+    Ok(Caller { client, class, salt, ..Caller::default() })
+}
+
+/// A `cache_salt` that can be used.
+fn checked(own: &str) -> Result<&str, ApiError> {
+    if own.is_empty() || own.len() > salt::LONGEST {
+        let what = format!("cache_salt is a text of 1 to {} bytes", salt::LONGEST);
+        return Err(ApiError::invalid(what).about("cache_salt"));
+    }
+    Ok(own)
 }
 
 fn hash(value: &(impl Hash + ?Sized)) -> u64 {
@@ -82,7 +125,8 @@ mod tests {
 
     fn client(owner: Owner, headers: &[(&'static str, &str)], user: Option<&str>) -> ClientId {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-        caller(owner, &headers.collect(), user, None).unwrap().client
+        let claims = Claims { user, ..Claims::default() };
+        caller(owner, CacheScope::Shared, &headers.collect(), claims).unwrap().client
     }
 
     #[test]
@@ -115,9 +159,27 @@ mod tests {
 
     #[test]
     fn a_priority_is_one_of_three() {
-        let class =
-            |name| caller(Owner::Anonymous, &HeaderMap::new(), None, Some(name)).map(|caller| caller.class);
+        let class = |name| {
+            let claims = Claims { priority: Some(name), ..Claims::default() };
+            caller(Owner::Anonymous, CacheScope::Shared, &HeaderMap::new(), claims).map(|caller| caller.class)
+        };
         assert_eq!(class("bulk"), Ok(Class::Bulk));
         assert!(class("now!").is_err());
+    }
+
+    #[test]
+    fn a_cache_salt_divides_a_scope_further_and_has_a_length() {
+        let salt = |cache: CacheScope, own| {
+            let claims = Claims { cache_salt: own, ..Claims::default() };
+            caller(Owner::Anonymous, cache, &HeaderMap::new(), claims).map(|caller| caller.salt)
+        };
+        let own = CacheScope::of_key(&[1; 32]);
+        let salts =
+            [salt(CacheScope::Shared, None), salt(CacheScope::Shared, Some("a")), salt(own, Some("a"))];
+        assert!(salts[0] != salts[1] && salts[1] != salts[2]);
+        let long = "x".repeat(salt::LONGEST + 1);
+        for wrong in ["", &long] {
+            assert_eq!(salt(own, Some(wrong)).unwrap_err().param.as_deref(), Some("cache_salt"));
+        }
     }
 }

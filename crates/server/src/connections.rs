@@ -1,29 +1,37 @@
 //! Connections: HTTP/1.1 over whatever a listener gives, plain or encrypted.
 //!
 //! What `axum::serve` does, with a clock: it must never wait for ever for a client that began a request and fell silent.
-//! Every request knows where it comes from (`ConnectInfo<SocketAddr>`).
+//! Every request knows where it comes from (`ConnectInfo<SocketAddr>`). [`pace`] is the least speed of a body, [`slots`] how
+//! many connections there may be.
+
+mod pace;
+pub mod slots;
+
+pub use pace::SlowBody;
 
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::pin::pin;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{ConnectInfo, Request};
 use axum::serve::Listener;
-use axum::{BoxError, Router};
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep, sleep};
 
-/// Time that a request's headers may take, counted from the end of the one before, and that its body may pause: long
-/// enough for any network and for connections kept open between two requests, short enough that silent ones don't
-/// pile up.
+use self::pace::Arriving;
+
+/// Time that a request's headers may take, counted from the end of the one before: long enough for any network and for
+/// connections kept open between two requests, short enough that silent ones don't pile up.
 const SILENCE: Duration = Duration::from_secs(20);
+
+/// Bytes of a connection that are read before they are handed on: the longest headers, and a piece of a body.
+const BUFFER: usize = 64 << 10;
 
 /// Takes connections until `closing` is true, then waits for the requests that run.
 pub async fn accept<L>(mut listener: L, router: Router, closing: watch::Receiver<bool>)
@@ -59,6 +67,7 @@ async fn serve<L: Listener>(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(SILENCE)
+        .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     // How a connection broke concerns nobody but its client, who knows.
@@ -67,41 +76,4 @@ async fn serve<L: Listener>(
         _ = closing.wait_for(|closing| *closing) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
-}
-
-/// A request's body, as long as it keeps arriving.
-struct Arriving {
-    body: Incoming,
-    silence: Pin<Box<Sleep>>,
-}
-
-impl Arriving {
-    fn new(body: Incoming) -> Self {
-        Self { body, silence: Box::pin(sleep(SILENCE)) }
-    }
-}
-
-impl Body for Arriving {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            self.silence.as_mut().reset(Instant::now() + SILENCE);
-            return Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)));
-        }
-        let late = || Some(Err(format!("nothing more of it came for {} seconds", SILENCE.as_secs()).into()));
-        self.silence.as_mut().poll(context).map(|()| late())
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

@@ -7,13 +7,19 @@
 use std::sync::Arc;
 
 use ropeway_embed::{EmbedError, EmbedOptions, Embedder, Embedding, Score};
-use ropeway_openai::embeddings::{EmbeddingText, failed};
+use ropeway_generation::RequestError;
+use ropeway_openai::embeddings::failed;
+use ropeway_openai::texts::TextInput;
+use ropeway_text::{Interrupt, TextError};
 use tokio::sync::OnceCell;
 
 use crate::caller::Caller;
 use crate::error::{ApiError, Kind};
-use crate::model::{ModelFacts, Models, same_name, unix_seconds};
-use crate::offload::offload;
+use crate::model::{ModelFacts, Visible, same_name, unix_seconds};
+use crate::offload::{Effort, offload};
+
+/// Bytes of all pairs that one request may have ranked: some seconds of tokenising.
+const MOST_PAIR_BYTES: usize = 32 << 20;
 
 /// What makes an embedder; may take long.
 pub type Loader = Arc<dyn Fn() -> Result<Ready, String> + Send + Sync>;
@@ -88,20 +94,23 @@ impl EmbeddingModels {
         self.0.iter().find(|model| same_name(&model.name, name))
     }
 
-    /// The model a client means. Aliases and the taking of any name are those of the models that chat.
-    pub fn find(&self, name: Option<&str>, names: &Models) -> Result<Arc<EmbeddingModel>, ApiError> {
-        let by_name = |name: &str| self.named(name).cloned();
+    /// The model a client means. Aliases, the taking of any name and what exists for the client are those of the models
+    /// that chat.
+    pub fn find(&self, name: Option<&str>, names: &Visible<'_>) -> Result<Arc<EmbeddingModel>, ApiError> {
+        let by_name = |name: &str| self.named(name).filter(|model| names.has(&model.name)).cloned();
+        let first = || self.0.iter().find(|model| names.has(&model.name)).cloned();
         let found = match name {
-            None => self.0.first().cloned(),
+            None => first(),
             Some(name) => by_name(name)
                 .or_else(|| by_name(&names.alias_of(name)?))
-                .or_else(|| self.0.first().filter(|_| names.takes_any_name()).cloned()),
+                .or_else(|| first().filter(|_| names.takes_any_name())),
         };
-        found.ok_or_else(|| self.not_served(name.unwrap_or_default()))
+        found.ok_or_else(|| self.not_served(name.unwrap_or_default(), names))
     }
 
-    fn not_served(&self, name: &str) -> ApiError {
-        let names: Vec<_> = self.0.iter().map(|model| model.name.as_str()).collect();
+    fn not_served(&self, name: &str, visible: &Visible<'_>) -> ApiError {
+        let names = self.0.iter().map(|model| model.name.as_str());
+        let names: Vec<_> = names.filter(|name| visible.has(name)).collect();
         let known = if names.is_empty() {
             "none; start the server without --no-embeddings".into()
         } else {
@@ -122,20 +131,22 @@ impl EmbeddingModels {
 /// The vectors of these texts, in their order. One bad text fails the request, and no other.
 pub async fn embed(
     embedder: &Arc<Embedder>,
-    texts: Vec<EmbeddingText>,
+    texts: Vec<TextInput>,
     mut options: EmbedOptions,
     caller: &Caller,
 ) -> Result<Vec<Embedding>, ApiError> {
     options.class = caller.class;
     let here = Arc::clone(embedder);
-    let bytes = texts.iter().map(EmbeddingText::bytes).sum();
-    let pending = offload(bytes, move || {
-        let submit = |(index, text): (usize, &EmbeddingText)| {
+    let bytes = texts.iter().map(TextInput::bytes).sum();
+    let pending = offload(&caller.intake, Effort::Bytes(bytes), move |interrupt| {
+        let submit = |(index, text): (usize, &TextInput)| {
+            given_up(interrupt)?;
             here.embed(text.as_input(), &options).map_err(|error| failed(&error, index))
         };
         texts.iter().enumerate().map(submit).collect::<Result<Vec<_>, _>>()
     })
     .await?;
+    caller.intake.release();
     let embeddings = collect(pending, caller).await?;
     book(caller, embeddings.iter().map(|embedding| embedding.tokens).sum());
     Ok(embeddings)
@@ -149,9 +160,17 @@ pub async fn rank(
     caller: &Caller,
 ) -> Result<Vec<Score>, ApiError> {
     let (here, class) = (Arc::clone(embedder), caller.class);
-    let bytes = query.len() * documents.len() + documents.iter().map(String::len).sum::<usize>();
-    let pending = offload(bytes, move || {
+    let bytes = pairs_bytes(&query, &documents);
+    if bytes > MOST_PAIR_BYTES {
+        let what = format!(
+            "the query is read once for every document, which makes {bytes} bytes; at most {MOST_PAIR_BYTES} are read, so \
+             shorten the query or send fewer documents"
+        );
+        return Err(ApiError::invalid(what).about("query"));
+    }
+    let pending = offload(&caller.intake, Effort::Bytes(bytes), move |interrupt| {
         let submit = |(index, document): (usize, &String)| {
+            given_up(interrupt)?;
             here.score(&query, document, class).map_err(|error| failed(&error, index))
         };
         documents.iter().enumerate().map(submit).collect::<Result<Vec<_>, _>>()
@@ -160,6 +179,16 @@ pub async fn rank(
     let scores = collect(pending, caller).await?;
     book(caller, scores.iter().map(|score| score.tokens).sum());
     Ok(scores)
+}
+
+/// Bytes of all pairs of a query and a document.
+fn pairs_bytes(query: &str, documents: &[String]) -> usize {
+    query.len().saturating_mul(documents.len()) + documents.iter().map(String::len).sum::<usize>()
+}
+
+/// Stops work that nobody waits for.
+fn given_up(interrupt: &Interrupt) -> Result<(), RequestError> {
+    if interrupt.is_raised() { Err(TextError::Interrupted.into()) } else { Ok(()) }
 }
 
 /// Waits for all results, as long as the request may take.
@@ -184,7 +213,5 @@ async fn collect<T>(
 /// Takes what was computed off the client's allowance.
 fn book(caller: &Caller, tokens: usize) {
     caller.progress.submitted(caller.class, tokens);
-    if let Some(permit) = &caller.permit {
-        permit.spend(tokens);
-    }
+    caller.spend(tokens);
 }

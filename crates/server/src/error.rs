@@ -22,6 +22,8 @@ pub enum Kind {
     NotFound,
     /// The body is larger than the server reads.
     TooLarge,
+    /// The body arrives too slowly.
+    SlowBody,
     /// This client asks for too much at once.
     RateLimited,
     /// The server has too much to do, or is not ready.
@@ -43,6 +45,7 @@ impl Kind {
             Kind::Forbidden => StatusCode::FORBIDDEN,
             Kind::NotFound => StatusCode::NOT_FOUND,
             Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Kind::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Kind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
             Kind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Kind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
@@ -68,7 +71,8 @@ pub struct ApiError {
     pub retry_after: Option<Duration>,
 }
 
-/// How long a client turned away for load should wait: a few seconds let a handful of short requests finish.
+/// How long a client turned away for load should wait where nobody knows better: a few seconds let a handful of short
+/// requests finish.
 pub const A_MOMENT: Duration = Duration::from_secs(2);
 
 impl ApiError {
@@ -98,7 +102,8 @@ impl ApiError {
     pub fn response(&self, status: StatusCode, body: Value) -> Response {
         let mut response = (status, Json(body)).into_response();
         if let Some(time) = self.retry_after {
-            response.headers_mut().insert(RETRY_AFTER, time.as_secs().max(1).into());
+            let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+            response.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
         }
         response
     }
@@ -114,7 +119,9 @@ impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
         let (kind, retry_after) = match error.kind {
             ErrorKind::InvalidRequest | ErrorKind::ContextLengthExceeded => (Kind::Invalid, None),
-            ErrorKind::Overloaded | ErrorKind::QueueTimeout => (Kind::Overloaded, Some(A_MOMENT)),
+            ErrorKind::Overloaded | ErrorKind::QueueTimeout => {
+                (Kind::Overloaded, error.retry_after.or(Some(A_MOMENT)))
+            }
             ErrorKind::Timeout => (Kind::TimedOut, None),
             ErrorKind::Internal => (Kind::Internal, None),
         };

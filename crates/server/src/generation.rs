@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt};
-use ropeway_engine::Request;
-use ropeway_generation::{GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt};
+use ropeway_engine::{Backend, Request};
+use ropeway_generation::{
+    Drafted, ErrorKind, GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt, StopReason,
+};
+use ropeway_text::Interrupt;
 
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::guard::limits::Sizes;
+use crate::intake::Intake;
 use crate::model::Model;
-use crate::offload::offload;
+use crate::offload::{Effort, offload};
 
 /// Prepares a job and submits it.
 pub async fn generate(model: &Arc<Model>, job: Job, caller: Caller) -> Result<ObservedStream, ApiError> {
@@ -22,15 +26,18 @@ pub async fn generate(model: &Arc<Model>, job: Job, caller: Caller) -> Result<Ob
 }
 
 /// A prompt's tokens, for questions that generate nothing.
-pub async fn encode(model: &Arc<Model>, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
-    let model = Arc::clone(model);
-    offload(prompt.bytes(), move || model.generator.encode(prompt)).await
+pub async fn encode(model: &Arc<Model>, prompt: Prompt, intake: &Intake) -> Result<Vec<u32>, ApiError> {
+    let (model, effort) = (Arc::clone(model), Effort::Bytes(prompt.bytes()));
+    offload(intake, effort, move |interrupt| model.generator.encode_unless(prompt, interrupt)).await
 }
 
 /// Checks a job and prepares it.
 pub async fn prepare(model: &Arc<Model>, job: Job, caller: &Caller) -> Result<Prepared, ApiError> {
-    let (model, limits, bytes) = (Arc::clone(model), caller.limits, work(&job));
-    offload(bytes, move || prepare_here(&model.generator, limits, job)).await
+    caller.count_as(job.n.get())?;
+    let (owner, limits, effort) = (Arc::clone(model), caller.limits, Effort::Bytes(job.prompt.bytes()));
+    let draft = move |interrupt: &_| draft(&owner.generator, limits, job, interrupt);
+    let drafted = offload(&caller.intake, effort, draft).await?;
+    finish(model, drafted, caller).await
 }
 
 /// Checks and prepares many jobs; one that is wrong is an error of its own.
@@ -39,25 +46,37 @@ pub async fn prepare_all(
     jobs: Vec<Job>,
     caller: &Caller,
 ) -> Result<Vec<Result<Prepared, ApiError>>, ApiError> {
-    let (model, limits) = (Arc::clone(model), caller.limits);
-    let bytes = jobs.iter().map(work).fold(0, usize::saturating_add);
-    offload(bytes, move || {
-        let prepared = jobs.into_iter().map(|job| prepare_here(&model.generator, limits, job));
-        Ok::<_, ApiError>(prepared.collect())
-    })
-    .await
-}
-
-fn prepare_here(generator: &Generator, limits: Sizes, job: Job) -> Result<Prepared, ApiError> {
-    limits.check(&job)?;
-    let prepared = generator.prepare(job)?;
-    limits.check_prompt(prepared.request.prompt.len())?;
+    caller.count_as(jobs.iter().map(|job| job.n.get()).fold(0, usize::saturating_add))?;
+    let (owner, limits) = (Arc::clone(model), caller.limits);
+    let bytes = jobs.iter().map(|job| job.prompt.bytes()).fold(0, usize::saturating_add);
+    let drafted = offload(&caller.intake, Effort::Bytes(bytes), move |interrupt| {
+        let drafted = jobs.into_iter().map(|job| draft(&owner.generator, limits, job, interrupt));
+        Ok::<_, ApiError>(drafted.collect::<Vec<_>>())
+    });
+    let mut prepared = Vec::new();
+    for drafted in drafted.await? {
+        prepared.push(match drafted {
+            Ok(drafted) => finish(model, drafted, caller).await,
+            Err(error) => Err(error),
+        });
+    }
     Ok(prepared)
 }
 
-/// Bytes to read; compiling a grammar takes long whatever the size.
-fn work(job: &Job) -> usize {
-    if job.compiles_grammar() { usize::MAX } else { job.prompt.bytes() }
+fn draft(generator: &Generator, limits: Sizes, job: Job, interrupt: &Interrupt) -> Result<Drafted, ApiError> {
+    limits.check(&job)?;
+    let drafted = generator.draft(job, interrupt)?;
+    limits.check_prompt(drafted.prompt_tokens())?;
+    Ok(drafted)
+}
+
+/// Compiles a draft's grammar, after it was found to compile within the limits. That is found out in the caller's name, by
+/// processes that have a queue of their own; it ends with the request.
+async fn finish(model: &Arc<Model>, drafted: Drafted, caller: &Caller) -> Result<Prepared, ApiError> {
+    let admitted = model.generator.admit(drafted, caller.client.account).await?;
+    let effort = if admitted.has_grammar() { Effort::Grammar } else { Effort::Bytes(0) };
+    let model = Arc::clone(model);
+    offload(&caller.intake, effort, move |_| model.generator.finish(admitted)).await
 }
 
 /// Hands a prepared job to the model's backend, in the caller's name.
@@ -71,8 +90,9 @@ pub fn submit(model: &Model, mut prepared: Prepared, caller: Caller) -> Result<O
         ..prepared.request
     };
     let stream = model.generator.submit(prepared)?;
+    caller.intake.release();
     caller.progress.submitted(caller.class, stream.prompt_tokens());
-    Ok(ObservedStream { stream, caller, seen: Seen::Nothing })
+    Ok(ObservedStream { stream, caller, backend: model.engine(), seen: Seen::Nothing })
 }
 
 /// How far a request was seen to be.
@@ -87,6 +107,7 @@ enum Seen {
 pub struct ObservedStream {
     stream: GenerationStream,
     caller: Caller,
+    backend: Arc<dyn Backend>,
     seen: Seen,
 }
 
@@ -117,10 +138,15 @@ impl Stream for ObservedStream {
     type Item = GenerationEvent;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<GenerationEvent>> {
-        let polled = self.stream.poll_next_unpin(context);
+        let mut polled = self.stream.poll_next_unpin(context);
         self.observe();
-        if let Poll::Ready(Some(GenerationEvent::Finished { finish, .. })) = &polled {
+        if let Poll::Ready(Some(GenerationEvent::Finished { finish, .. })) = &mut polled {
             self.caller.progress.finished(&finish.usage);
+            if let StopReason::Failed(error) = &mut finish.reason
+                && error.kind == ErrorKind::QueueTimeout
+            {
+                error.retry_after = Some(self.backend.queue_wait());
+            }
         }
         polled
     }
@@ -131,8 +157,6 @@ impl Drop for ObservedStream {
     fn drop(&mut self) {
         let (cached, generated) = (self.stream.cached_tokens(), self.stream.generated_tokens());
         self.caller.progress.ended(cached, generated);
-        if let Some(permit) = &self.caller.permit {
-            permit.spend(self.stream.prompt_tokens().saturating_sub(cached) + generated);
-        }
+        self.caller.spend(self.stream.prompt_tokens().saturating_sub(cached) + generated);
     }
 }

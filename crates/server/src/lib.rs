@@ -12,7 +12,7 @@
 //! - [`generation`]: jobs submitted within a caller's limits, and observed; [`embedding`]: texts in, vectors or scores out.
 //! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families. [`ops`]: health and metrics. [`serve`], [`tls`]: listening and draining, over `connections`.
 //! - [`guard`]: who is let in; [`observe`]: logs and traces; [`routes`], [`family`]: paths, and whose they are; [`docs`]: what is told about them.
-//! - [`ask`], [`caller`], [`error`]: the head of every handler, who asks, and failures.
+//! - [`ask`], [`caller`], [`error`]: the head of every handler, who asks, and failures. [`intake`]: bodies read within a budget; `offload`: long work.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ pub mod anthropic;
 pub mod app;
 pub mod ask;
 pub mod caller;
-mod connections;
+pub mod connections;
 pub mod docs;
 pub mod embedding;
 pub mod error;
@@ -29,6 +29,7 @@ mod field;
 pub mod generate;
 pub mod generation;
 pub mod guard;
+pub mod intake;
 pub mod library;
 pub mod model;
 mod ndjson;

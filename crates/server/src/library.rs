@@ -2,30 +2,30 @@
 //!
 //! The server knows a [`Library`] by this trait; where files come from and what loads them is its owner's business. One
 //! model is loaded at a time, which bounds what loading can take from running requests. A model that leaves is found no
-//! more at once, and gives its memory back when the last of its requests is done: whoever runs holds on to it.
+//! more at once, and gives its memory back when the last of its requests is done: whoever runs holds on to it. Models that the
+//! operator gave stay the operator's: one that was unloaded and is loaded again by a client stays for good, as before.
+
+mod downloads;
 
 use std::sync::{Arc, Weak};
 
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::Mutex;
 
+pub use self::downloads::{Download, Fetching, Follower, Line};
+
+use self::downloads::Downloads;
 use crate::app::Shared;
-use crate::error::{A_MOMENT, ApiError, Kind};
+use crate::error::{ApiError, Kind};
 use crate::model::lease::KeepAlive;
 use crate::model::{Model, ModelFacts};
-
-/// Downloads at a time: they share one network and one disk.
-const DOWNLOADS: usize = 4;
-
-/// Lines about a download that wait for a slow reader.
-const LINES: usize = 64;
 
 /// What can be done with models. Every call may take long; none is made on a thread that others need.
 pub trait Library: Send + Sync + 'static {
     /// The models on disk, and their other names as models of their own.
     fn installed(&self) -> Result<Vec<Installed>, ApiError>;
 
-    /// Brings a model to the disk; loads nothing.
-    fn fetch(&self, name: &str, report: &mut dyn FnMut(Fetching)) -> Result<(), ApiError>;
+    /// What brings a model to the disk and loads nothing; it has not begun yet.
+    fn download(&self, name: &str) -> Result<Arc<dyn Download>, ApiError>;
 
     /// Loads a model from the disk and starts its engine.
     fn load(&self, name: &str) -> Result<Arc<Model>, ApiError>;
@@ -46,26 +46,17 @@ pub struct Installed {
     pub facts: ModelFacts,
 }
 
-/// How far a download is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetching {
-    /// What is done now.
-    pub status: String,
-    /// Bytes done and bytes in all, where it is about bytes.
-    pub bytes: Option<(u64, u64)>,
-}
-
 /// A library, and the order in which it is used.
 pub struct Shelf {
     library: Arc<dyn Library>,
     loading: Arc<Mutex<()>>,
-    downloads: Arc<Semaphore>,
+    downloads: Downloads,
 }
 
 impl Shelf {
     /// Nothing is done with it yet.
     pub fn new(library: Arc<dyn Library>) -> Self {
-        Self { library, loading: Arc::default(), downloads: Arc::new(Semaphore::new(DOWNLOADS)) }
+        Self { library, loading: Arc::default(), downloads: Downloads::default() }
     }
 
     /// Does something that may take long, elsewhere.
@@ -74,29 +65,22 @@ impl Shelf {
         work: impl FnOnce(&dyn Library) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let library = Arc::clone(&self.library);
-        tokio::task::spawn_blocking(move || work(&*library)).await.unwrap_or_else(|_| Err(fell()))
+        tokio::task::spawn_blocking(move || work(&*library)).await.unwrap_or_else(|_| Err(crashed()))
     }
 
-    /// Starts a download; what it tells comes line by line, and at the end how it went. It goes on if nobody listens.
-    pub fn fetch(&self, name: String) -> Result<mpsc::Receiver<Result<Fetching, ApiError>>, ApiError> {
-        let slot = Arc::clone(&self.downloads).try_acquire_owned().map_err(|_| {
-            let what = format!("{DOWNLOADS} downloads run already; try again when one is done");
-            ApiError::new(Kind::Overloaded, what).retry_after(A_MOMENT)
-        })?;
-        let library = Arc::clone(&self.library);
-        let (lines, told) = mpsc::channel(LINES);
-        tokio::task::spawn_blocking(move || {
-            // A reader that is too slow misses lines about bytes; the next one says more.
-            let done = library.fetch(&name, &mut |line| drop(lines.try_send(Ok(line))));
-            let last = done.map(|()| Fetching { status: "success".into(), bytes: None });
-            let _ = lines.blocking_send(last);
-            drop(slot);
-        });
-        Ok(told)
+    /// Starts a download, or follows the one of this model that runs already.
+    pub async fn fetch(&self, name: String) -> Result<Follower, ApiError> {
+        let download = self.with(move |library| library.download(&name)).await?;
+        self.downloads.follow(download)
+    }
+
+    /// Stops all downloads and begins no more: the server ends. What came so far is kept.
+    pub fn close(&self) {
+        self.downloads.close();
     }
 }
 
-/// Loads a model unless it is served already, and keeps it as long as asked.
+/// Loads a model unless it is served already, and keeps it as long as asked; one that the operator gave stays for good.
 pub async fn load(app: &Shared, name: &str, keep: KeepAlive) -> Result<Arc<Model>, ApiError> {
     let shelf = app.shelf()?;
     let turn = Arc::clone(&shelf.loading).lock_owned().await;
@@ -107,9 +91,14 @@ pub async fn load(app: &Shared, name: &str, keep: KeepAlive) -> Result<Arc<Model
     let asked = name.to_owned();
     // The turn travels with the work: if the client leaves, the next load still waits for this one.
     let (model, turn) = shelf.with(move |library| Ok((library.load(&asked)?, turn))).await?;
-    model.lease.lend(keep);
+    let is_lent = !app.models.is_given(&model.name);
+    if is_lent {
+        model.lease.lend(keep);
+    }
     app.models.add(Arc::clone(&model));
-    tokio::spawn(leave_when_over(Arc::downgrade(app), Arc::downgrade(&model)));
+    if is_lent {
+        tokio::spawn(leave_when_over(Arc::downgrade(app), Arc::downgrade(&model)));
+    }
     drop(turn);
     Ok(model)
 }
@@ -136,6 +125,6 @@ async fn leave_when_over(app: Weak<crate::App>, model: Weak<Model>) {
     }
 }
 
-fn fell() -> ApiError {
+fn crashed() -> ApiError {
     ApiError::new(Kind::Internal, "it failed on a bug of Ropeway; see the server's log")
 }

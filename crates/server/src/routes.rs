@@ -10,6 +10,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::handler::Handler;
 use axum::http::header::ALLOW;
 use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post};
 use utoipa::ToSchema;
@@ -18,6 +19,8 @@ use utoipa::openapi::{RefOr, Schema};
 use crate::app::Shared;
 use crate::error::{ApiError, Kind};
 use crate::family::Family;
+use crate::guard;
+use crate::guard::rights::Right;
 
 /// What is known of a route.
 #[derive(Clone)]
@@ -32,6 +35,10 @@ pub struct Known {
     pub summary: &'static str,
     /// What is sent to it.
     pub takes: Option<Takes>,
+    /// The right that it needs.
+    pub needs: Option<Right>,
+    /// Whether it counts as a request of its client's.
+    pub is_counted: bool,
 }
 
 /// The JSON body a route takes.
@@ -49,8 +56,9 @@ pub struct Takes {
 #[derive(Default)]
 pub struct Routes {
     api: &'static str,
-    router: Router<Shared>,
     known: Vec<Known>,
+    /// What answers each of them.
+    handlers: Vec<MethodRouter<Shared>>,
 }
 
 impl Routes {
@@ -74,9 +82,28 @@ impl Routes {
         self.add("DELETE", path, delete(handler))
     }
 
-    fn add(mut self, method: &'static str, path: &'static str, route: MethodRouter<Shared>) -> Self {
-        self.known.push(Known { api: self.api, method, path, summary: "", takes: None });
-        Self { router: self.router.route(path, route), ..self }
+    fn add(mut self, method: &'static str, path: &'static str, handler: MethodRouter<Shared>) -> Self {
+        let is_counted = method == "POST";
+        let (api, summary) = (self.api, "");
+        self.known.push(Known { api, method, path, summary, takes: None, needs: None, is_counted });
+        self.handlers.push(handler);
+        self
+    }
+
+    /// Only clients with this right may ask the last route.
+    pub fn needs(mut self, right: Right) -> Self {
+        if let Some(last) = self.known.last_mut() {
+            last.needs = Some(right);
+        }
+        self
+    }
+
+    /// The last route does not count as a request of its client's, though it is a `POST`: it costs next to nothing.
+    pub fn uncounted(mut self) -> Self {
+        if let Some(last) = self.known.last_mut() {
+            last.is_counted = false;
+        }
+        self
     }
 
     /// Says what the last route is for.
@@ -105,19 +132,37 @@ impl Routes {
     /// These and those.
     pub fn and(mut self, other: Routes) -> Self {
         self.known.extend(other.known);
-        Self { router: self.router.merge(other.router), ..self }
+        self.handlers.extend(other.handlers);
+        self
     }
 
     /// The router, which answers what it does not know with what it does.
     pub fn finish(self) -> Router<Shared> {
+        let mut router = Router::new();
+        for (known, handler) in self.known.iter().zip(self.handlers) {
+            router = router.route(known.path, guarded(known, handler));
+        }
         let known: Arc<[Known]> = self.known.into();
         let others = Arc::clone(&known);
-        self.router
+        router
             .fallback(move |request: Request| async move { unknown_path(&known, &request) })
             .method_not_allowed_fallback(
                 move |request: Request| async move { wrong_method(&others, &request) },
             )
     }
+}
+
+/// A handler behind the right that it needs and the count of its client's requests.
+fn guarded(known: &Known, mut handler: MethodRouter<Shared>) -> MethodRouter<Shared> {
+    if known.is_counted {
+        handler = handler.route_layer(from_fn(guard::counted));
+    }
+    if let Some(right) = known.needs {
+        handler = handler.route_layer(from_fn(move |request: Request, next: Next| {
+            guard::with_right(right, request, next)
+        }));
+    }
+    handler
 }
 
 fn unknown_path(known: &[Known], request: &Request) -> Response {

@@ -1,26 +1,36 @@
 //! Listening, and ending well.
 //!
 //! ```text
-//! SIGTERM or SIGINT     no new requests; running ones finish
+//! told to end           no new requests; downloads stop, running requests finish
 //! after drain_timeout   engines stop: what still runs ends with a last event that says so
-//! SIGINT again          at once
+//! after one more second whoever serves has ended, whatever runs
 //! ```
+//! What blocks a thread (a load, a tokeniser) is not waited for: the caller must end the process without it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
 use axum::http::Request;
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::app::{Shared, router};
 use crate::connections;
+use crate::connections::slots::{Refusal, SlotListener, Slots};
 use crate::ops::health::Phase;
 use crate::tls::{Tls, TlsListener};
+
+/// Time for last events to reach their readers; one that does not read is not waited for. With [`FAREWELL`] it is less than the
+/// second in which a server ends after its drain time.
+const LAST_EVENTS: Duration = Duration::from_millis(500);
+
+/// Time for the last traces to reach their collector when the drain time is over.
+const FAREWELL: Duration = Duration::from_millis(250);
 
 /// Sockets that are bound, so that clients can connect before any model is loaded.
 pub struct Listening {
@@ -66,31 +76,39 @@ impl Listening {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
         let (closing, closed) = watch::channel(false);
+        let slots = Slots::new(app.connections.clone());
         let mut servers = JoinSet::new();
         for listener in self.listeners {
             let (routes, closed) = (router(Shared::clone(&app)), closed.clone());
-            // A token must not wait for the acknowledgement of the one before.
-            let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+            let slots = Arc::clone(&slots);
             match &self.tls {
-                None => servers.spawn(connections::accept(listener, routes, closed)),
+                None => {
+                    let listener = SlotListener::new(listener, slots, Refusal::Answer);
+                    servers.spawn(connections::accept(listener, routes, closed))
+                }
                 Some(tls) => {
+                    let listener = SlotListener::new(listener, slots, Refusal::Silence);
                     let listener = TlsListener::new(listener, tls.clone())?;
                     servers.spawn(connections::accept(listener, routes, closed))
                 }
             };
         }
         shutdown.await;
+        let drained_by = Instant::now() + drain_timeout;
         app.life.enter(Phase::Draining);
+        if let Some(shelf) = &app.shelf {
+            shelf.close();
+        }
         let _ = closing.send(true);
-        if tokio::time::timeout(drain_timeout, finished(&mut servers)).await.is_err() {
+        if tokio::time::timeout_at(drained_by, finished(&mut servers)).await.is_err() {
             for model in app.models.all() {
                 model.engine().stop();
             }
-            // Last events need a moment to reach their readers; a reader that does not read is not waited for.
-            let _ = tokio::time::timeout(Duration::from_secs(2), finished(&mut servers)).await;
+            let _ = tokio::time::timeout(LAST_EVENTS, finished(&mut servers)).await;
         }
         if let Some(exporter) = &app.exporter {
-            exporter.finish().await;
+            let _ =
+                tokio::time::timeout_at(drained_by.max(Instant::now() + FAREWELL), exporter.finish()).await;
         }
         Ok(())
     }

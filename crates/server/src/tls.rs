@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::serve::Listener;
-use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -18,6 +17,8 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
+
+use crate::connections::slots::Connection;
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -74,7 +75,7 @@ impl Tls {
 }
 
 /// A connection whose handshake is done.
-type Ready = (TlsStream<TcpStream>, SocketAddr);
+type Ready = (TlsStream<Connection>, SocketAddr);
 
 /// A listener whose connections are encrypted.
 pub struct TlsListener {
@@ -87,7 +88,7 @@ impl TlsListener {
     /// Encrypts a listener's connections. Needs a runtime.
     pub fn new<L>(listener: L, tls: Tls) -> io::Result<Self>
     where
-        L: Listener<Io = TcpStream, Addr = SocketAddr>,
+        L: Listener<Io = Connection, Addr = SocketAddr>,
     {
         let address = listener.local_addr()?;
         let (sender, ready) = mpsc::channel(1);
@@ -98,7 +99,7 @@ impl TlsListener {
 
 async fn shake_hands<L>(mut listener: L, Tls(acceptor): Tls, ready: mpsc::Sender<Ready>)
 where
-    L: Listener<Io = TcpStream, Addr = SocketAddr>,
+    L: Listener<Io = Connection, Addr = SocketAddr>,
 {
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     loop {
@@ -116,7 +117,7 @@ where
 }
 
 impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
+    type Io = TlsStream<Connection>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> Ready {

@@ -79,6 +79,9 @@ pub enum TextError {
         /// The most that is taken.
         limit: usize,
     },
+    /// Tokenising was interrupted.
+    #[error("reading the text was given up, because nobody waits for it any more")]
+    Interrupted,
     /// The chat template does not parse.
     #[error("the model's chat template has an error: {0}; give another template")]
     BadTemplate(String),

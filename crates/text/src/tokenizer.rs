@@ -12,6 +12,7 @@
 use crate::added::{AddedTokens, Part};
 use crate::detokenizer::Detokenizer;
 use crate::error::TextError;
+use crate::interrupt::Interrupt;
 use crate::model::Model;
 use crate::normalizer::Normalizer;
 use crate::pretokenizer::{Place, PreTokenizer};
@@ -25,6 +26,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Tokenizer {
     parts: Arc<Parts>,
+    /// Looked at between the pieces of a text.
+    interrupt: Interrupt,
 }
 
 /// What a tokenizer is made of.
@@ -123,7 +126,12 @@ const MAX_TEXT_BYTES: usize = 16 << 20;
 
 impl Tokenizer {
     pub(crate) fn from_parts(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts) }
+        Self { parts: Arc::new(parts), interrupt: Interrupt::default() }
+    }
+
+    /// The same tokenizer; encoding ends with [`TextError::Interrupted`] once `interrupt` is raised.
+    pub fn interrupted_by(&self, interrupt: &Interrupt) -> Self {
+        Self { parts: Arc::clone(&self.parts), interrupt: interrupt.clone() }
     }
 
     /// The token ids of `text`.
@@ -131,7 +139,8 @@ impl Tokenizer {
         let Framing { before, after, .. } = &self.parts.framing;
         let add = special.around == Around::Add;
         let mut ids = if add { before.clone() } else { Vec::new() };
-        let reading = Reading { special: special.in_text == InText::Parse, ignored: None };
+        let special = special.in_text == InText::Parse;
+        let reading = Reading { special, ignored: None, interrupt: &self.interrupt };
         self.parts.encode(text, reading, &mut ids)?;
         if add {
             ids.extend_from_slice(after);
@@ -153,7 +162,8 @@ impl Tokenizer {
     /// text itself.
     pub(crate) fn encode_guarded(&self, text: &str, ignored: char) -> Result<Vec<u32>, TextError> {
         let mut ids = Vec::new();
-        self.parts.encode(text, Reading { special: true, ignored: Some(ignored) }, &mut ids)?;
+        let reading = Reading { special: true, ignored: Some(ignored), interrupt: &self.interrupt };
+        self.parts.encode(text, reading, &mut ids)?;
         Ok(ids)
     }
 
@@ -250,15 +260,17 @@ impl fmt::Debug for Tokenizer {
 
 /// How a text is read.
 #[derive(Clone, Copy)]
-struct Reading {
+struct Reading<'i> {
     /// Whether the texts of special tokens mean these.
     special: bool,
     /// A character that is left out once special tokens have been looked for.
     ignored: Option<char>,
+    /// Whether the text is still wanted.
+    interrupt: &'i Interrupt,
 }
 
 impl Parts {
-    fn encode(&self, text: &str, reading: Reading, ids: &mut Vec<u32>) -> Result<(), TextError> {
+    fn encode(&self, text: &str, reading: Reading<'_>, ids: &mut Vec<u32>) -> Result<(), TextError> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(TextError::TextTooLong { bytes: text.len(), limit: MAX_TEXT_BYTES });
         }
@@ -282,7 +294,7 @@ impl Parts {
         &self,
         text: &str,
         place: Place,
-        reading: Reading,
+        reading: Reading<'_>,
         ids: &mut Vec<u32>,
     ) -> Result<(), TextError> {
         self.added_normalized.split(text, reading.special, |part| match part {
@@ -293,8 +305,12 @@ impl Parts {
             Part::Text(text, start) => {
                 let place = if start == 0 { place } else { Place::Inside };
                 let text = without(text, reading.ignored);
-                self.pre_tokenizer
-                    .split(&text, place, &mut |piece| self.model.tokenize(&self.vocabulary, piece, ids))
+                self.pre_tokenizer.split(&text, place, &mut |piece| {
+                    if !reading.interrupt.is_raised() {
+                        self.model.tokenize(&self.vocabulary, piece, ids);
+                    }
+                })?;
+                if reading.interrupt.is_raised() { Err(TextError::Interrupted) } else { Ok(()) }
             }
         })
     }

@@ -97,3 +97,28 @@ proptest! {
         prop_assert_eq!(tokenizer.decode(&ids, SpecialTokens::Skip), text);
     }
 }
+
+#[test]
+fn an_interrupted_text_is_given_up_and_others_are_not() {
+    let Some(tokenizer) = tokenizer() else { return };
+    let interrupt = ropeway_text::Interrupt::default();
+    let interrupted = tokenizer.interrupted_by(&interrupt);
+    let ids = interrupted.encode("Once upon a time", Special::PROMPT).unwrap();
+    interrupt.raise();
+    let error = interrupted.encode("Once upon a time", Special::PROMPT).unwrap_err();
+    assert!(matches!(error, ropeway_text::TextError::Interrupted));
+    assert_eq!(tokenizer.encode("Once upon a time", Special::PROMPT).unwrap(), ids);
+}
+
+#[test]
+fn a_run_too_long_to_be_a_word_is_merged_in_parts_and_comes_back() {
+    let Some(tokenizer) = tokenizer() else { return };
+    let part = 64 << 10;
+    let run = "é".repeat(part / 4) + &"a".repeat(part + 10);
+    let ids = tokenizer.encode(&run, Special::TEMPLATE).unwrap();
+    assert_eq!(tokenizer.decode(&ids, SpecialTokens::Keep), run);
+    // Two parts are what they are alone; one part is what it is as a whole.
+    let (whole, both) = ("a".repeat(part), "a".repeat(2 * part));
+    let once = tokenizer.encode(&whole, Special::TEMPLATE).unwrap();
+    assert_eq!(tokenizer.encode(&both, Special::TEMPLATE).unwrap(), [&once[..], &once].concat());
+}

@@ -115,6 +115,25 @@ fn hostile_templates_end_in_errors() {
 }
 
 #[test]
+fn widths_that_no_text_needs_end_in_errors() {
+    let render = |source: &str| ChatTemplate::new(source, tokens())?.render(&ChatRequest::new(&[]));
+    for wide in [
+        "{{ 'a' | indent(100000000000) }}",
+        "{{ 'a' | indent(width=100000000000) }}",
+        "{{ ('a\n' * 9000000) | indent(9999) }}",
+        "{{ '%100000000000d' | format(1) }}",
+        "{{ '%.100000000000f' | format(1.5) }}",
+        "{{ '{:100000000000}'.format(1) }}",
+        "{{ '%99999999999999999999999d' | format(1) }}",
+    ] {
+        assert!(matches!(render(wide), Err(TextError::TemplateFailed(_))), "{wide}");
+    }
+    let narrow = "{{ 'a\nb' | indent(2) }}|{{ 'a' | indent(width=3, first=true) }}|{{ '%03d' | format(7) }}|{{ '{:>4}'.format(1) }}";
+    assert_eq!(render(narrow).unwrap(), "a\n  b|   a|007|   1");
+    assert!(matches!(render("{%}"), Err(TextError::BadTemplate(_))));
+}
+
+#[test]
 fn a_model_without_a_template_may_use_chatml() {
     let messages = [json!({"role": "user", "content": "Hi"})];
     let rendered = ChatTemplate::chatml().unwrap().render(&ChatRequest::new(&messages)).unwrap();

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::pulling::open_hub;
 
 /// List the models on this machine, and those ready to be pulled
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ pub struct List {
 
 impl List {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let hub = Hub::from_env()?;
+        let hub = open_hub()?;
         let listing = hub.list()?;
         let available = not_pulled(&hub, &listing);
         if self.json {
@@ -67,7 +68,7 @@ fn print_models(output: &mut Output, models: &[Installed]) -> io::Result<()> {
 }
 
 fn print_broken(output: &mut Output, listing: &Listing) -> io::Result<()> {
-    listing.broken.iter().try_for_each(|error| writeln!(output, "{error}"))
+    listing.broken.iter().try_for_each(|error| writeln!(output, "{error}; {}", error.hint()))
 }
 
 fn print_available(output: &mut Output, available: &[&Entry]) -> io::Result<()> {

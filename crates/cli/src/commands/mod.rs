@@ -12,6 +12,7 @@ mod serve;
 mod show;
 mod simulate;
 mod tokenize;
+mod verify;
 
 use clap::Subcommand;
 
@@ -25,6 +26,7 @@ pub enum Command {
     Pull(pull::Pull),
     List(list::List),
     Rm(rm::Rm),
+    Verify(verify::Verify),
     Run(run::Run),
     Serve(Box<serve::Serve>),
     Config(Box<config::Config>),
@@ -43,6 +45,7 @@ impl Command {
             Command::Pull(command) => command.run(output),
             Command::List(command) => command.run(output),
             Command::Rm(command) => command.run(output),
+            Command::Verify(command) => command.run(output),
             Command::Run(command) => command.run(output),
             Command::Serve(command) => command.run(),
             Command::Config(command) => command.run(output, resolved),

@@ -5,11 +5,11 @@ use std::io::Write;
 use clap::Args;
 use indicatif::DecimalBytes;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
-use ropeway_hub::{Hub, Outcome};
+use ropeway_hub::{Check, Outcome};
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::pulling;
+use crate::{interrupt, pulling};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,8 +19,10 @@ Examples:
   ropeway pull org/repo:model.Q4_K_M.gguf  one file of it
   ropeway pull org/repo:Q4_K_M             the same, by a part of its name
 
-A pull that was cut short resumes where it can. Files are checked against
-their sha256. Private and gated repositories need HF_TOKEN.";
+A pull that was cut short resumes where it can, and one that gets nothing for
+30 seconds (ROPEWAY_PULL_TIMEOUT) is given up. Files are compared with their
+sha256, also those that are here already: what is damaged is fetched again.
+Private and gated repositories need HF_TOKEN.";
 
 /// Fetch a model, or make sure it is there
 #[derive(Debug, Args)]
@@ -33,7 +35,8 @@ pub struct Pull {
 
 impl Pull {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let pulled = pulling::pull(&Hub::from_env()?, &self.model)?;
+        interrupt::give_up_on_signal()?;
+        let pulled = pulling::pull(&pulling::open_hub()?, &self.model, Check::Checksums)?;
         let files = pulled.files;
         let what = match pulled.outcome {
             Outcome::Fetched => "pulled",

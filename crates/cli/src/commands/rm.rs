@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::Args;
 use indicatif::DecimalBytes;
-use ropeway_hub::Hub;
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::pulling::open_hub;
 
 const EXAMPLES: &str = "\
 Example:
@@ -27,7 +27,7 @@ pub struct Rm {
 
 impl Rm {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let hub = Hub::from_env()?;
+        let hub = open_hub()?;
         for model in &self.models {
             let removed = hub.remove(model)?;
             write!(output, "removed {}, {} freed", removed.name, DecimalBytes(removed.freed))?;

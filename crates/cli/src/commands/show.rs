@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use clap::Args;
 use indicatif::DecimalBytes;
-use ropeway_hub::Hub;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 use ropeway_weights::Checkpoint;
 
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::pulling::open_hub;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +31,7 @@ pub struct Show {
 
 impl Show {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let files = Hub::from_env()?.resolve(&self.model)?;
+        let files = open_hub()?.resolve(&self.model)?;
         let checkpoint = Checkpoint::open(files.checkpoint())?;
         let facts = Facts::of(&files, &checkpoint);
         if self.json {

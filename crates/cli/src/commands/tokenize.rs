@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use ropeway_hub::Hub;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 use ropeway_text::{Special, Tokenizer};
 use ropeway_weights::Checkpoint;
@@ -13,6 +12,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::pulling::open_hub;
 use crate::reading;
 
 const EXAMPLES: &str = "\
@@ -44,7 +44,7 @@ pub struct Tokenize {
 
 impl Tokenize {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let model = Hub::from_env()?.resolve(&self.model)?;
+        let model = open_hub()?.resolve(&self.model)?;
         let tokenizer = Tokenizer::from_checkpoint(&Checkpoint::open(model.checkpoint())?)?;
         let text = self.text()?;
         let special = if self.plain { Special::PLAIN } else { Special::PROMPT };

@@ -2,8 +2,10 @@
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Stdio};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,16 +22,26 @@ pub struct Server {
     child: Child,
     pub address: SocketAddr,
     /// Where it keeps its files.
-    _sandbox: Sandbox,
+    pub sandbox: Sandbox,
 }
 
 impl Server {
     /// Starts a server of this model, as `m`, and waits until it is ready.
     pub fn start(model: &str, more: &[&str]) -> Server {
-        let sandbox = Sandbox::new();
+        Server::start_in(Sandbox::new(), model, more, &[])
+    }
+
+    /// The same in a home of the test's own, with these variables in its environment.
+    pub fn start_in(sandbox: Sandbox, model: &str, more: &[&str], environment: &[(&str, &str)]) -> Server {
         let alias = format!("m={model}");
         let fixed = ["serve", "--listen", "127.0.0.1:0", "--model", model, "--alias", &alias];
         let mut command = sandbox.command(&[&fixed, more].concat());
+        command.envs(environment.iter().copied());
+        Server::launch(sandbox, command)
+    }
+
+    /// Starts a server by this command, which keeps its files in `sandbox`, and waits until it is ready.
+    pub fn launch(sandbox: Sandbox, mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut all = String::new();
@@ -43,11 +55,38 @@ impl Server {
         };
         // Whatever else it says must not block it.
         thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        Server { child, address, _sandbox: sandbox }
+        Server { child, address, sandbox }
+    }
+
+    /// Sends it a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        signal(&self.child, name);
+    }
+
+    /// How it ended, when it does.
+    pub fn wait(&mut self) -> Option<i32> {
+        wait(&mut self.child)
     }
 
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How long it takes from now to end by itself, if that is less than `limit`.
+    pub fn ends_within(&mut self, limit: Duration) -> Option<Duration> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if self.child.try_wait().unwrap().is_some() {
+                return Some(start.elapsed());
+            }
+            thread::sleep(GLANCE);
+        }
+        None
     }
 
     /// A connection to it.
@@ -60,9 +99,13 @@ impl Server {
 
     /// Sends a request on a connection of its own and leaves the answer unread.
     pub fn send(&self, path: &str, body: impl AsRef<[u8]>) -> TcpStream {
+        self.send_as("POST", path, body)
+    }
+
+    fn send_as(&self, method: &str, path: &str, body: impl AsRef<[u8]>) -> TcpStream {
         let (mut stream, body) = (self.connect(), body.as_ref());
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
             self.address,
             body.len()
         );
@@ -75,6 +118,11 @@ impl Server {
     /// Sends a request, reads the whole answer.
     pub fn post(&self, path: &str, body: impl AsRef<[u8]>) -> (u16, String) {
         answer(self.send(path, body))
+    }
+
+    /// The same with another method.
+    pub fn request(&self, method: &str, path: &str, body: impl AsRef<[u8]>) -> (u16, String) {
+        answer(self.send_as(method, path, body))
     }
 
     /// The sum of a metric over all its labels that contain `label`.
@@ -108,6 +156,14 @@ impl Server {
         until("the server is idle", || self.running() + self.waiting() == 0 && !holds_blocks());
     }
 
+    /// Processes that the server started; none where the system does not tell.
+    pub fn children(&self) -> Vec<String> {
+        let threads =
+            std::fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().flatten();
+        let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
     /// Memory of the server that is in RAM, in MB; 0 where the system does not tell.
     pub fn resident_mb(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
@@ -120,6 +176,53 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Sends a process a signal, such as `TERM`.
+pub fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+}
+
+/// How a process ended, when it does; one that a signal killed has no code.
+pub fn wait(child: &mut Child) -> Option<i32> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for the end of a process");
+        thread::sleep(GLANCE);
+    }
+}
+
+/// Takes connections and never says anything.
+pub struct SilentHub {
+    pub url: String,
+    asked: Arc<AtomicUsize>,
+}
+
+impl SilentHub {
+    /// Listens until the test program ends.
+    pub fn start() -> SilentHub {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        thread::spawn(move || {
+            let mut held = Vec::new();
+            for stream in listener.incoming().flatten() {
+                held.push(stream);
+                count.store(held.len(), Ordering::SeqCst);
+            }
+        });
+        SilentHub { url, asked }
+    }
+
+    /// How many connections it holds.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
     }
 }
 

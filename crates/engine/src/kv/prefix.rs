@@ -1,8 +1,11 @@
 //! What a block holds, as a name: the chained hash of its tokens and of all tokens before it.
 //!
 //! ```text
-//! salt ─> h0 = H(salt, tokens 0..32) ─> h1 = H(h0, tokens 32..64) ─> ...
+//! root = H(ROOT, salt) ─> h0 = H(BLOCK, root, tokens 0..32) ─> h1 = H(BLOCK, h0, tokens 32..64) ─> ...
 //! ```
+//! The tags ROOT and BLOCK keep a salt from being read as a block: no salt that a client chooses begins a chain in the
+//! middle of another's.
+//!
 //! Two blocks have the same hash only if they hold the same tokens after the same prefix of the same tenant, so that
 //! one stands for the other. SHA-256 makes that true even for someone who tries to make it false: a collision would
 //! show one client another client's prompt.
@@ -16,6 +19,12 @@ use sha2::{Digest, Sha256};
 
 use crate::tokens::Tokens;
 
+/// First byte of what is hashed for the beginning of a chain.
+const ROOT: u8 = 0;
+
+/// First byte of what is hashed for a block.
+const BLOCK: u8 = 1;
+
 /// Name of a full block's content, prefix included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHash([u8; 32]);
@@ -23,12 +32,12 @@ pub struct BlockHash([u8; 32]);
 impl BlockHash {
     /// Where a chain begins: requests share cached blocks only under the same salt.
     pub fn root(salt: &[u8]) -> Self {
-        Self(Sha256::digest(salt).into())
+        Self(Sha256::new_with_prefix([ROOT]).chain_update(salt).finalize().into())
     }
 
     /// The hash of a block that holds the tokens of these parts and follows the block named by `self`.
     pub fn then(self, parts: &[&[u32]]) -> Self {
-        let mut hasher = Sha256::new();
+        let mut hasher = Sha256::new_with_prefix([BLOCK]);
         hasher.update(self.0);
         for token in parts.iter().copied().flatten() {
             hasher.update(token.to_le_bytes());
@@ -136,5 +145,16 @@ mod tests {
         assert_ne!(root.then(&[&[1, 2]]).then(&[&[3, 4]]), root.then(&[&[2, 1]]).then(&[&[3, 4]]));
         assert_ne!(root.then(&[&[1, 2]]), BlockHash::root(b"tenant").then(&[&[1, 2]]));
         assert_eq!(root.then(&[&[1], &[2]]), BlockHash::root(b"").then(&[&[1, 2]]));
+    }
+
+    #[test]
+    fn no_salt_begins_in_the_middle_of_another_chain() {
+        let parent = BlockHash::root(b"tenant");
+        let block = parent.then(&[&[7, 8]]);
+        let tokens = [7_u32, 8].map(u32::to_le_bytes).concat();
+        let tail = [&parent.0[..], &tokens].concat();
+        for salt in [tail.clone(), [&[BLOCK][..], &tail].concat(), [&[ROOT][..], &tail].concat()] {
+            assert_ne!(BlockHash::root(&salt), block);
+        }
     }
 }

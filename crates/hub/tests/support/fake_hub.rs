@@ -25,6 +25,14 @@ pub struct Behaviour {
     /// How many transfers break off, each after `cut_after` bytes.
     pub cuts: usize,
     pub cut_after: usize,
+    /// How many transfers fall silent, each after `cut_after` bytes.
+    pub stalls: usize,
+    /// It takes connections and never says anything.
+    pub is_silent: bool,
+    /// It knows no ranges: every transfer is of the whole file.
+    pub ignores_ranges: bool,
+    /// Connections that are open and will never say anything more.
+    pub held: Vec<TcpStream>,
     /// The etag to claim instead of the true checksum.
     pub etag: Option<String>,
     /// The only `Authorization` header let in.
@@ -93,6 +101,10 @@ impl Drop for FakeHub {
 fn answer(mut stream: TcpStream, behaviour: &mut Behaviour) -> std::io::Result<()> {
     let request = read_request(&stream)?;
     behaviour.seen.push(request.clone());
+    if behaviour.is_silent {
+        behaviour.held.push(stream);
+        return Ok(());
+    }
     if behaviour.wants.is_some() && behaviour.wants != request.authorization {
         return write!(stream, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     }
@@ -153,6 +165,11 @@ fn send_file(
             "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         );
     }
+    if behaviour.ignores_ranges && to.is_empty() {
+        let length = bytes.len();
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")?;
+        return stream.write_all(bytes);
+    }
     let etag = behaviour.etag.clone().unwrap_or_else(|| Sha256::of(bytes).to_string());
     let (length, last, whole) = (end - from, end - 1, bytes.len());
     write!(
@@ -161,6 +178,11 @@ fn send_file(
          ETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\nConnection: close\r\n\r\n"
     )?;
     let is_transfer = to.is_empty();
+    if is_transfer && behaviour.stalls > 0 {
+        behaviour.stalls -= 1;
+        behaviour.held.push(stream.try_clone()?);
+        return stream.write_all(&bytes[from..(from + behaviour.cut_after).min(end)]);
+    }
     if is_transfer && behaviour.cuts > 0 {
         behaviour.cuts -= 1;
         return stream.write_all(&bytes[from..(from + behaviour.cut_after).min(end)]);

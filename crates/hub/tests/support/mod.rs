@@ -6,10 +6,11 @@ pub mod fake_hub;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ropeway_hub::catalogue::{Entry, FileSpec, PinnedRepo, PipPackage, Source};
 use ropeway_hub::checksum::Sha256;
-use ropeway_hub::config::{HuggingFaceConfig, Token};
+use ropeway_hub::config::{HuggingFaceConfig, Patience, Token};
 use ropeway_hub::{Catalogue, Config, Hub, HubError};
 use tempfile::TempDir;
 use zip::ZipWriter;
@@ -23,6 +24,14 @@ pub const REPO: &str = "org/tiny";
 
 /// An address nobody listens on.
 const NOWHERE: &str = "http://127.0.0.1:9";
+
+/// Longer than any test may take: whatever ends in this time was ended by something else.
+pub const PATIENT: Patience =
+    Patience { connect: Duration::from_secs(3600), silence: Duration::from_secs(3600) };
+
+/// So short that a test can wait for its end.
+pub const IMPATIENT: Patience =
+    Patience { connect: Duration::from_millis(300), silence: Duration::from_millis(300) };
 
 /// A home for one test.
 pub struct Sandbox {
@@ -42,6 +51,7 @@ impl Sandbox {
                 endpoint: NOWHERE.into(),
                 token: None,
             },
+            patience: PATIENT,
         };
         Sandbox { folder, config }
     }
@@ -62,6 +72,12 @@ impl Sandbox {
     pub fn with_failing_pip(mut self, says: &str) -> Sandbox {
         self.link_python();
         fs::write(self.path("says"), says).unwrap();
+        self
+    }
+
+    /// Waits so long for sources.
+    pub fn with_patience(mut self, patience: Patience) -> Sandbox {
+        self.config.patience = patience;
         self
     }
 

@@ -27,7 +27,7 @@ impl AnthropicError {
             Kind::TooLarge => "request_too_large",
             Kind::RateLimited => "rate_limit_error",
             Kind::Overloaded => "overloaded_error",
-            Kind::TimedOut => "timeout_error",
+            Kind::TimedOut | Kind::SlowBody => "timeout_error",
             Kind::NoRoom | Kind::Internal => "api_error",
         };
         let message = match &self.0.param {

@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use ropeway_executor::SamplingParams;
 use ropeway_generation::sampling::random_seed;
 use ropeway_generation::{Conversation, Identity, Job, Prompt, RequestError, Sampling, collect};
+use ropeway_openai::stops::StopTexts;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -12,6 +13,7 @@ use utoipa::ToSchema;
 use super::{AnthropicError, format, render, stream, translate};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::{encode, generate};
+use crate::intake::shape::{Field, Holds};
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -23,7 +25,8 @@ pub struct MessagesRequest {
     temperature: Option<f32>,
     top_p: Option<f32>,
     top_k: Option<u32>,
-    stop_sequences: Option<Vec<String>>,
+    #[schema(value_type = Option<Vec<String>>)]
+    stop_sequences: Option<StopTexts>,
     stream: Option<bool>,
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
@@ -34,6 +37,12 @@ pub struct MessagesRequest {
 }
 
 impl Wire for MessagesRequest {
+    const FIELDS: &'static [Field] = &[
+        Field::new("messages", Holds::Conversation),
+        Field::new("system", Holds::ConversationOrText),
+        Field::new("tools", Holds::Conversation),
+    ];
+
     fn model(&self) -> Option<&str> {
         Some(&self.model)
     }
@@ -56,8 +65,9 @@ pub async fn create(ask: Ask) -> Result<Response, AnthropicError> {
 }
 
 pub async fn count_tokens(ask: Ask) -> Result<Json<Value>, AnthropicError> {
-    let (request, model) = ask.read::<MessagesRequest>().await?;
-    let prompt = encode(&model, Prompt::Conversation(request.conversation()?)).await?;
+    let Opened::<MessagesRequest> { request, model, caller } = ask.open().await?;
+    let prompt = encode(&model, Prompt::Conversation(request.conversation()?), &caller.intake).await?;
+    caller.spend(prompt.len());
     Ok(Json(json!({ "input_tokens": prompt.len() })))
 }
 
@@ -76,7 +86,7 @@ impl MessagesRequest {
         })?;
         let config = self.output_config.as_mut().and_then(|config| config.get_mut("format"));
         let structured = format::read(config.map(Value::take).or(self.output_format.take()))?;
-        let stop = self.stop_sequences.take().unwrap_or_default();
+        let stop = self.stop_sequences.take().unwrap_or_default().into_texts();
         let prompt = Prompt::Conversation(self.conversation()?);
         let max_tokens = Some(max_tokens);
         Ok(Job { max_tokens, stop, structured, ..Job::with_sampling(prompt, sampling) })

@@ -31,6 +31,8 @@ pub fn routes() -> Routes {
         .says("Whether someone is there.")
         .post("/api/event_logging/batch", telemetry::accept)
         .says("Events of Claude Code; read and forgotten.")
+        .uncounted()
         .post("/api/event_logging/v2/batch", telemetry::accept)
         .says("Events of Claude Code; read and forgotten.")
+        .uncounted()
 }

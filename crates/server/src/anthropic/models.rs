@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::app::App;
+use crate::model::Visible;
 use crate::time;
 
 /// The models, for clients that send `anthropic-version`.
-pub fn list(app: &App) -> Value {
-    let models = app.models.all();
+pub fn list(visible: &Visible<'_>) -> Value {
+    let models = visible.all();
     let data: Vec<_> = models
         .iter()
         .map(|model| {

@@ -52,6 +52,7 @@ fn item(route: &Known) -> PathItem {
     let operation = OperationBuilder::new()
         .tag(route.api)
         .summary(Some(route.summary))
+        .description(route.needs.map(|right| format!("Needs the right `{}`.", right.name())))
         .request_body(route.takes.as_ref().map(body))
         .response("200", ResponseBuilder::new().description("The answer."))
         .response("default", ResponseBuilder::new().description("What is wrong, in this API's shape."));

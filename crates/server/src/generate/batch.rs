@@ -14,11 +14,12 @@ use super::request::{Parameters, result};
 use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::{ObservedStream, prepare_all, submit};
+use crate::intake::shape::{Field, Holds};
 use crate::ndjson;
 use crate::openai::OpenAiError;
 
-/// Prompts of one request; as many as may wait in the engine's queue.
-const MOST_PROMPTS: usize = 1024;
+/// Prompts of one request: half of the places in the engine's queue, which is less than one client may take.
+const MOST_PROMPTS: usize = 512;
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct BatchRequest {
@@ -28,8 +29,14 @@ pub struct BatchRequest {
 }
 
 impl Wire for BatchRequest {
+    const FIELDS: &'static [Field] = &[Field::new("prompts", Holds::PromptList(MOST_PROMPTS))];
+
     fn model(&self) -> Option<&str> {
         self.parameters.model()
+    }
+
+    fn cache_salt(&self) -> Option<&str> {
+        self.parameters.cache_salt()
     }
 }
 

@@ -12,6 +12,7 @@ use super::request::{Parameters, result};
 use super::stream;
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::generate;
+use crate::intake::shape::{Field, Holds};
 use crate::openai::OpenAiError;
 
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -22,8 +23,14 @@ pub struct GenerateRequest {
 }
 
 impl Wire for GenerateRequest {
+    const FIELDS: &'static [Field] = &[Field::new("prompt", Holds::Prompt)];
+
     fn model(&self) -> Option<&str> {
         self.parameters.model()
+    }
+
+    fn cache_salt(&self) -> Option<&str> {
+        self.parameters.cache_salt()
     }
 }
 

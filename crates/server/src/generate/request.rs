@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ropeway_executor::{SamplingParams, Seed};
 use ropeway_generation::sampling::random_seed;
 use ropeway_generation::{Choice, Job, Prompt, RequestError, Sampling};
+use ropeway_openai::stops::StopTexts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -24,7 +25,10 @@ pub struct Parameters {
     top_p: Option<f32>,
     top_k: Option<u32>,
     seed: Option<u64>,
-    stop: Option<Vec<String>>,
+    /// Cached prompts are shared only with requests of the same salt.
+    cache_salt: Option<String>,
+    #[schema(value_type = Option<Vec<String>>)]
+    stop: Option<StopTexts>,
     /// Whether results come as they are ready.
     #[serde(default)]
     pub stream: bool,
@@ -34,6 +38,11 @@ impl Parameters {
     /// The model they name.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
+    }
+
+    /// What divides their cached prompts from others.
+    pub fn cache_salt(&self) -> Option<&str> {
+        self.cache_salt.as_deref()
     }
 
     /// The job that continues a text.
@@ -46,7 +55,7 @@ impl Parameters {
             ..SamplingParams::default()
         })?;
         let max_tokens = Some(self.max_tokens.unwrap_or(MAX_TOKENS));
-        let stop = self.stop.clone().unwrap_or_default();
+        let stop = self.stop.clone().unwrap_or_default().into_texts();
         Ok(Job { max_tokens, stop, ..Job::with_sampling(Prompt::Text(text), sampling) })
     }
 }

@@ -1,5 +1,7 @@
 //! What each client uses at a time: requests at once, and tokens per minute.
 //!
+//! A request with `n` answers or prompts counts as `n` requests.
+//!
 //! ```text
 //! balance   full at the start and after a minute of rest; may fall below zero, as nobody knows a request's tokens before
 //! admit     while balance > 0 and fewer than `concurrency` run; else 429 with the time until it will be so
@@ -11,9 +13,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::origin::accounted;
 use crate::error::{ApiError, Kind};
 
 /// Accounts kept before those of clients that rest are forgotten.
@@ -51,10 +55,17 @@ impl Allowance {
 pub enum Owner {
     /// The holder of the API key of this number.
     Key(usize),
-    /// Everyone at this address.
+    /// Everyone at this address, or in this IPv6 network of 64 bits; see [`Owner::at`].
     Address(IpAddr),
     /// Everyone without a key whose address is not known.
     Anonymous,
+}
+
+impl Owner {
+    /// The account of a client without a key.
+    pub fn at(address: Option<IpAddr>) -> Self {
+        address.map_or(Owner::Anonymous, |address| Owner::Address(accounted(address)))
+    }
 }
 
 #[derive(Debug)]
@@ -73,6 +84,25 @@ impl Account {
         if per_minute.is_finite() {
             self.balance = (self.balance + minutes * per_minute).min(per_minute);
         }
+    }
+}
+
+impl Account {
+    /// Whether so many more may run.
+    fn check_concurrency(&self, most: Option<NonZeroU32>, more: u32) -> Result<(), ApiError> {
+        let Some(most) = most.filter(|most| self.running.saturating_add(more) > most.get()) else {
+            return Ok(());
+        };
+        let what = match (self.running, more) {
+            (running, 1) => {
+                format!("{running} of your requests run already, as many as may; wait for one to end")
+            }
+            (running, more) => format!(
+                "{running} of your requests run already and this one counts as {more} more, but at most {most} may; \
+                 wait for some to end"
+            ),
+        };
+        Err(ApiError::new(Kind::RateLimited, what).coded("concurrency_limit").retry_after(A_MOMENT))
     }
 }
 
@@ -102,12 +132,7 @@ impl Accounts {
         let account =
             accounts.entry(owner).or_insert_with(|| Account { running: 0, balance: per_minute, at: now });
         account.refill(per_minute, now);
-        if let Some(most) = allowance.concurrency.filter(|most| account.running >= most.get()) {
-            let what = format!("{most} of your requests run already, as many as may; wait for one to end");
-            return Err(ApiError::new(Kind::RateLimited, what)
-                .coded("concurrency_limit")
-                .retry_after(A_MOMENT));
-        }
+        account.check_concurrency(allowance.concurrency, 1)?;
         if account.balance <= 0.0 {
             let wait = Duration::from_secs_f64((-account.balance / per_minute * 60.0).max(0.0)) + A_MOMENT;
             let what = format!(
@@ -120,7 +145,8 @@ impl Accounts {
         }
         account.running += 1;
         drop(accounts);
-        Ok(Permit { accounts: Arc::clone(self), owner })
+        let concurrency = allowance.concurrency;
+        Ok(Permit { accounts: Arc::clone(self), owner, concurrency, counted: AtomicU32::new(1) })
     }
 
     /// Requests of a client that run.
@@ -134,9 +160,32 @@ impl Accounts {
 pub struct Permit {
     accounts: Arc<Accounts>,
     owner: Owner,
+    concurrency: Option<NonZeroU32>,
+    /// Requests that this one counts as.
+    counted: AtomicU32,
 }
 
 impl Permit {
+    /// Counts as `requests` from now on, which are as many answers or prompts.
+    pub fn count_as(&self, requests: usize) -> Result<(), ApiError> {
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+        if let Some(most) = self.concurrency.filter(|most| requests > most.get()) {
+            let what = format!(
+                "this request has {requests} answers, which count as {requests} requests, but you may run {most} at \
+                 once; ask for fewer at a time"
+            );
+            return Err(ApiError::invalid(what).coded("concurrency_limit"));
+        }
+        let mut accounts = self.accounts.lock();
+        let more = requests.saturating_sub(self.counted.load(Ordering::Relaxed));
+        if let Some(account) = accounts.get_mut(&self.owner).filter(|_| more > 0) {
+            account.check_concurrency(self.concurrency, more)?;
+            account.running += more;
+            self.counted.fetch_add(more, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Books what was computed.
     pub fn spend(&self, tokens: usize) {
         if let Some(account) = self.accounts.lock().get_mut(&self.owner) {
@@ -148,7 +197,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(account) = self.accounts.lock().get_mut(&self.owner) {
-            account.running -= 1;
+            account.running -= self.counted.load(Ordering::Relaxed);
         }
     }
 }
@@ -171,6 +220,24 @@ mod tests {
         assert!(accounts.admit(Owner::Key(1), two, now).is_ok());
         drop(first);
         assert!(accounts.admit(WHO, two, now).is_ok());
+    }
+
+    #[test]
+    fn a_request_with_several_answers_counts_as_several() {
+        let accounts = Arc::new(Accounts::default());
+        let four = Allowance { concurrency: NonZeroU32::new(4), ..Allowance::default() };
+        let now = Instant::now();
+        let first = accounts.admit(WHO, four, now).unwrap();
+        first.count_as(3).unwrap();
+        assert_eq!(accounts.running(WHO), 3);
+        let second = accounts.admit(WHO, four, now).unwrap();
+        let error = second.count_as(2).unwrap_err();
+        assert!(error.kind == Kind::RateLimited && error.message.contains("4 of your requests"), "{error}");
+        assert_eq!(second.count_as(5).unwrap_err().kind, Kind::Invalid, "waiting would not help");
+        drop(first);
+        second.count_as(2).unwrap();
+        drop(second);
+        assert_eq!(accounts.running(WHO), 0);
     }
 
     #[test]

@@ -9,8 +9,9 @@ use crate::error::ApiError;
 /// Largest body read: a prompt of some million tokens, or a conversation with a few files in it.
 pub const DEFAULT_BODY: usize = 32 << 20;
 
-/// Answers a request may ask for, whatever the engine could hold.
-pub const DEFAULT_N: usize = 128;
+/// Answers a request may ask for: clients send 1 to 10, votes among answers up to 16, and 16 sequences are few enough
+/// that a step computes them beside everyone else's.
+pub const DEFAULT_N: usize = 16;
 
 /// Stop strings of a request; more than any client sends, few enough to look for at every token.
 pub const DEFAULT_STOPS: usize = 64;
@@ -67,7 +68,12 @@ impl Sizes {
             return too_much("stop", format!("a stop string has at most {} bytes", self.stop_bytes));
         }
         if job.n.get() > self.n {
-            return too_much("n", format!("n is at most {}", self.n));
+            let (n, most) = (job.n, self.n);
+            let what = format!(
+                "n is at most {most} on this server, and this request has {n}; send several requests, or start the \
+                 server with --max-n {n}"
+            );
+            return too_much("n", what);
         }
         Ok(())
     }

@@ -1,22 +1,26 @@
-//! Who is let in: names, origins, keys, and how much each client may use.
+//! Who is let in: names, origins, keys, what each client may do, and how much it may use.
 //!
 //! ```text
-//! request ─ host, origin (403) ─ key (401) ─> handler ─ admit: concurrency, tokens per minute (429), class capped ─> job
+//! request ─ host, origin (403) ─ key (401) ─ rights of the route (403) ─ concurrency, tokens per minute (429) ─> handler
 //! ```
-//! Everything is decided before a body is read, but for what a client uses, which is booked where jobs are made. Must
-//! never: write a key anywhere.
+//! All of this is decided before a body is read. What a body asks for beyond one answer is counted where jobs are made,
+//! and tokens are booked when they are computed. Must never: write a key anywhere.
 
 pub mod clients;
 pub mod host;
 pub mod keys;
 pub mod limits;
+pub mod origin;
+pub mod rights;
+pub mod salt;
 
-use std::net::IpAddr;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -29,9 +33,12 @@ use crate::error::{ApiError, Kind};
 use crate::family::Family;
 use crate::observe::Progress;
 use crate::serve::peer;
-use clients::{Accounts, Allowance, Owner};
+use clients::{Accounts, Allowance, Owner, Permit};
 use host::Hosts;
-use keys::{Holder, KeyRing};
+use keys::{Found, KeyRing};
+use origin::{Origin, TrustedProxies};
+use rights::{Right, Rights};
+use salt::CacheScope;
 
 /// Who is let in.
 #[derive(Debug, Default)]
@@ -44,20 +51,39 @@ pub struct Guard {
     pub allowance: Allowance,
     /// What clients use.
     pub accounts: Arc<Accounts>,
+    /// Proxies that say for whom they ask.
+    pub proxies: TrustedProxies,
+    /// Whether all clients share cached prompts, rather than those of the same key.
+    pub shares_prefixes: bool,
+    /// Whether `/metrics` needs neither a key nor a right.
+    pub has_open_metrics: bool,
 }
 
 /// A client that was let in.
 #[derive(Clone, Debug)]
 pub struct Client {
     owner: Owner,
+    rights: Arc<Rights>,
+    cache: CacheScope,
     max_priority: Class,
     allowance: Allowance,
     accounts: Arc<Accounts>,
+    /// Its place among the client's own requests, where these are counted.
+    permit: Option<Arc<Permit>>,
 }
 
 impl Default for Client {
+    /// Someone within this process.
     fn default() -> Self {
-        Guard::default().client(None, None)
+        Guard::default().client(None, Origin { address: None, is_local: true })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Client {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<Client>().cloned().unwrap_or_default())
     }
 }
 
@@ -67,41 +93,131 @@ impl Client {
         self.owner
     }
 
-    /// Counts a request in, or turns it down; caps its class.
-    pub fn admit(&self, caller: &mut Caller) -> Result<(), ApiError> {
-        caller.class = caller.class.max(self.max_priority);
+    /// What it may do, and with which models.
+    pub fn rights(&self) -> &Arc<Rights> {
+        &self.rights
+    }
+
+    /// Whose cached prompts it shares.
+    pub fn cache(&self) -> CacheScope {
+        self.cache
+    }
+
+    /// Whether it has a right.
+    pub fn may(&self, right: Right) -> bool {
+        self.rights.may(right)
+    }
+
+    /// Turns the client down if a model, which need not be here, does not exist for it.
+    pub fn check_model(&self, name: &str) -> Result<(), ApiError> {
+        if self.rights.may_use(name) {
+            return Ok(());
+        }
+        let what =
+            format!("there is no model {name:?} for your key; its line in the file of keys says models=...");
+        Err(ApiError::new(Kind::NotFound, what).about("model").coded("model_not_found"))
+    }
+
+    /// Turns the client down if it lacks a right.
+    pub fn require(&self, right: Right) -> Result<(), ApiError> {
+        if self.may(right) {
+            return Ok(());
+        }
+        let name = right.name();
+        let what = match self.owner {
+            Owner::Key(_) => format!(
+                "your key lacks the right `{name}`; the operator can add the word {name} to its line in the file of keys"
+            ),
+            Owner::Address(_) | Owner::Anonymous => format!(
+                "this needs the right `{name}`, which nobody has here without a key but who asks from the server's own \
+                 machine; start the server with --api-keys-file and send a key with the word {name}"
+            ),
+        };
+        Err(ApiError::new(Kind::Forbidden, what).coded("missing_right"))
+    }
+
+    /// Counts a request in, or says when to come again.
+    fn enter(&mut self) -> Result<(), ApiError> {
         if !self.allowance.is_unlimited() {
             let permit = self.accounts.admit(self.owner, self.allowance, Instant::now())?;
-            caller.permit = Some(Arc::new(permit));
+            self.permit = Some(Arc::new(permit));
         }
         Ok(())
+    }
+
+    /// Caps what a request asks for, and gives it the client's rights and its place.
+    pub fn bound(&self, caller: &mut Caller) {
+        caller.class = caller.class.max(self.max_priority);
+        caller.permit.clone_from(&self.permit);
+        caller.rights = Arc::clone(&self.rights);
     }
 }
 
 impl Guard {
-    fn client(&self, key: Option<(usize, &Holder)>, address: Option<IpAddr>) -> Client {
-        let by_address = || address.map_or(Owner::Anonymous, Owner::Address);
-        let (owner, max_priority, own) = match key {
-            Some((number, holder)) => (Owner::Key(number), holder.max_priority, holder.allowance),
-            None => (by_address(), Class::Interactive, Allowance::default()),
+    /// Where a request comes from.
+    pub fn origin(&self, request: &Request) -> Origin {
+        self.proxies.origin(peer(request), request.headers())
+    }
+
+    fn client(&self, key: Option<Found<'_>>, origin: Origin) -> Client {
+        let anonymous = Client {
+            owner: Owner::at(origin.address),
+            rights: Arc::new(self.rights(key, origin)),
+            cache: CacheScope::Shared,
+            max_priority: Class::Interactive,
+            allowance: self.allowance,
+            accounts: Arc::clone(&self.accounts),
+            permit: None,
         };
-        let allowance = own.or(self.allowance);
-        Client { owner, max_priority, allowance, accounts: Arc::clone(&self.accounts) }
+        let Some(Found { number, digest, holder }) = key else { return anonymous };
+        Client {
+            owner: Owner::Key(number),
+            cache: if self.shares_prefixes { CacheScope::Shared } else { CacheScope::of_key(digest) },
+            max_priority: holder.max_priority,
+            allowance: holder.allowance.or(self.allowance),
+            ..anonymous
+        }
+    }
+
+    /// A key has the rights of its line. Where there are no keys, whoever is on this machine may do everything, and
+    /// everyone else may ask and look on, but change nothing.
+    fn rights(&self, key: Option<Found<'_>>, origin: Origin) -> Rights {
+        let rights = match key {
+            Some(found) => found.holder.rights.clone(),
+            None if !self.keys.is_empty() => Rights::nothing(),
+            None if origin.is_local => Rights::everything(),
+            None => Rights::default().with(Right::Metrics),
+        };
+        if self.has_open_metrics { rights.with(Right::Metrics) } else { rights }
+    }
+
+    /// Whether a path may be asked without a key. Nothing is told there that needs one.
+    fn is_open(&self, path: &str) -> bool {
+        let is_for_everyone = matches!(
+            path,
+            "/" | "/docs"
+                | "/openapi.json"
+                | "/health"
+                | "/health/live"
+                | "/health/ready"
+                | "/health/startup"
+        );
+        is_for_everyone || (self.has_open_metrics && path == "/metrics")
     }
 
     /// Lets a request in, or says why not.
     fn identify(&self, request: &Request) -> Result<Client, ApiError> {
         self.hosts.check(request.uri(), request.headers())?;
         let key = self.keys.find(request.headers());
-        if key.is_none() && !self.keys.is_empty() && !is_open(request.uri().path()) {
+        if key.is_none() && !self.keys.is_empty() && !self.is_open(request.uri().path()) {
             let what =
                 "this server asks for a key; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`";
             return Err(ApiError::new(Kind::Unauthenticated, what).coded("invalid_api_key"));
         }
-        if let (Some((_, holder)), Some(progress)) = (key, request.extensions().get::<Progress>()) {
-            progress.client(&holder.name);
+        if let (Some(found), Some(progress)) = (key, request.extensions().get::<Progress>()) {
+            progress.client(&found.holder.name);
         }
-        Ok(self.client(key, peer(request)))
+        Ok(self.client(key, self.origin(request)))
     }
 
     /// Lets the pages of allowed origins read answers.
@@ -122,14 +238,6 @@ impl Guard {
     }
 }
 
-/// Paths for those who watch over the server, for probes and for readers: nothing is told there that needs a key.
-fn is_open(path: &str) -> bool {
-    matches!(
-        path,
-        "/" | "/docs" | "/openapi.json" | "/health" | "/health/live" | "/health/ready" | "/health/startup"
-    )
-}
-
 /// The layer: lets requests in or answers them in their family's shape.
 pub async fn admit(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
     match app.guard.identify(&request) {
@@ -146,4 +254,26 @@ pub async fn admit(State(app): State<Shared>, mut request: Request, next: Next) 
             response
         }
     }
+}
+
+/// A layer around routes that not everyone may ask.
+pub async fn with_right(right: Right, request: Request, next: Next) -> Response {
+    let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+    match client.require(right) {
+        Ok(()) => next.run(request).await,
+        Err(error) => Family::of(request.uri().path()).error(error),
+    }
+}
+
+/// A layer around routes whose requests count as a client's: from before the body is read until the answer's last byte.
+pub async fn counted(mut request: Request, next: Next) -> Response {
+    let mut client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+    if let Err(error) = client.enter() {
+        return Family::of(request.uri().path()).error(error);
+    }
+    if let (Some(permit), Some(progress)) = (&client.permit, request.extensions().get::<Progress>()) {
+        progress.hold(permit);
+    }
+    request.extensions_mut().insert(client);
+    next.run(request).await
 }

@@ -1,15 +1,27 @@
-//! A model that is served: its generator, what is known about it, and how long it stays ([`lease`]).
+//! Models that are served: their generators, what is known about them, how long they stay ([`lease`]), which were
+//! promised ([`promised`]) and for whom they exist ([`Visible`]).
 
+mod alias;
 pub mod lease;
+pub mod promised;
+mod visible;
 
-use std::sync::{Arc, PoisonError, RwLock};
+pub use alias::Alias;
+pub use visible::Visible;
 
-use ropeway_engine::Backend;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use ropeway_engine::board::Board;
+use ropeway_engine::{Backend, Device};
 use ropeway_generation::Generator;
+use ropeway_grammar::Workers;
 use ropeway_text::{ChatTemplate, Tokenizer};
 
 use self::lease::Lease;
-use crate::error::{ApiError, Kind};
+use self::promised::{Arrival, Promised};
+use crate::error::ApiError;
+use crate::guard::rights::Rights;
 
 /// What is known about a model's files.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +56,41 @@ pub struct Model {
     pub created: u64,
     /// How long it stays.
     pub lease: Arc<Lease>,
+    /// What became of its engine, as far as its owner told.
+    engine_state: Mutex<EngineState>,
+}
+
+/// What became of a model's engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EngineState {
+    /// It was started.
+    #[default]
+    Started,
+    /// It crashed and is being started again.
+    Restarting,
+    /// It crashed and could not be started again.
+    Failed {
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Whether a model could answer a question now, and why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It could.
+    Ready,
+    /// Its engine crashed and is being started again.
+    EngineRestarting,
+    /// Its engine crashed and could not be started again.
+    EngineFailed {
+        /// Why not.
+        why: String,
+    },
+    /// Its device was lost and is being restarted.
+    DeviceRestarting,
+    /// Its device was lost for good.
+    DeviceLost,
 }
 
 impl Model {
@@ -56,7 +103,15 @@ impl Model {
         backend: impl Backend + 'static,
     ) -> Self {
         let generator = Generator::new(tokenizer, template, Arc::new(backend));
-        Self { name, generator, facts, created: unix_seconds(), lease: Arc::default() }
+        let engine_state = Mutex::default();
+        Self { name, generator, facts, created: unix_seconds(), lease: Arc::default(), engine_state }
+    }
+
+    /// Grammars of clients are tried by these workers before this process compiles them.
+    #[must_use]
+    pub fn with_grammar_workers(mut self, workers: Workers) -> Self {
+        self.generator = self.generator.with_grammar_workers(workers);
+        self
     }
 
     /// Whether requests run or wait.
@@ -72,6 +127,26 @@ impl Model {
     /// A new engine takes over, after the old one crashed.
     pub fn replace_engine(&self, backend: impl Backend + 'static) {
         self.generator.replace_backend(Arc::new(backend));
+        self.set_engine_state(EngineState::Started);
+    }
+
+    /// Whoever looks after the engine tells what became of it.
+    pub fn set_engine_state(&self, state: EngineState) {
+        *self.engine_state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// Whether it could answer a question now.
+    pub fn condition(&self) -> Condition {
+        match self.engine_state.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            EngineState::Restarting => return Condition::EngineRestarting,
+            EngineState::Failed { why } => return Condition::EngineFailed { why },
+            EngineState::Started => {}
+        }
+        match self.engine().board().map_or(Device::Working, Board::device) {
+            Device::Working => Condition::Ready,
+            Device::Restarting => Condition::DeviceRestarting,
+            Device::Lost => Condition::DeviceLost,
+        }
     }
 
     /// Longest prompt and answer together.
@@ -85,37 +160,6 @@ pub fn unix_seconds() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// Another name for a served model; `*` at the end stands for anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alias {
-    /// What clients say.
-    pub pattern: String,
-    /// What they get.
-    pub model: String,
-}
-
-impl Alias {
-    fn covers(&self, name: &str) -> bool {
-        match self.pattern.strip_suffix('*') {
-            Some(start) => name.starts_with(start),
-            None => self.pattern == name,
-        }
-    }
-}
-
-impl std::str::FromStr for Alias {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((pattern, model)) if !pattern.is_empty() && !model.is_empty() => {
-                Ok(Self { pattern: pattern.into(), model: model.into() })
-            }
-            _ => Err(format!("{text:?} is no alias; write it as 'claude-*=smollm2:135m'")),
-        }
-    }
-}
-
 /// The models that are served. A client's word never loads or swaps one.
 #[derive(Default)]
 pub struct Models {
@@ -123,14 +167,29 @@ pub struct Models {
     aliases: Vec<Alias>,
     /// Other names that clients gave to models on disk.
     copies: RwLock<Vec<Alias>>,
+    /// Models that the operator gave, loaded or not: how long they stay is not for clients to say.
+    given: Vec<String>,
     /// Whether names that are not known mean the first model.
     takes_any_name: bool,
+    /// Those that the operator promised.
+    promised: RwLock<Vec<Promised>>,
 }
 
 impl Models {
     /// No models yet.
     pub fn new(aliases: Vec<Alias>) -> Self {
         Self { aliases, ..Self::default() }
+    }
+
+    /// These are the operator's.
+    pub fn giving(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.given.extend(names);
+        self
+    }
+
+    /// Whether the operator gave the model of this name.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.given.iter().any(|given| given == name)
     }
 
     /// Names that are not known mean the first model.
@@ -143,7 +202,44 @@ impl Models {
     pub fn add(&self, model: Arc<Model>) {
         let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
         served.retain(|other| other.name != model.name);
+        let name = model.name.clone();
         served.push(model);
+        drop(served);
+        self.arrives(&name, Arrival::Arrived);
+    }
+
+    /// The operator promised a model; it will be loaded.
+    pub fn promise(&self, name: &str) {
+        let arrival = Arrival::Waiting { since: Instant::now() };
+        let promised = Promised { name: name.to_owned(), arrival };
+        self.promised.write().unwrap_or_else(PoisonError::into_inner).push(promised);
+    }
+
+    /// A promised model is so far; nothing for others.
+    pub fn arrives(&self, name: &str, arrival: Arrival) {
+        let mut promised = self.promised.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(promised) = promised.iter_mut().find(|promised| promised.name == name) {
+            promised.arrival = arrival;
+        }
+    }
+
+    /// So much of a promised model is loaded, from 0 to 1.
+    pub fn load_progress(&self, name: &str, share: f64) {
+        let mut promised = self.promised.write().unwrap_or_else(PoisonError::into_inner);
+        let arrival = promised.iter_mut().find(|promised| promised.name == name).map(|one| &mut one.arrival);
+        if let Some(Arrival::Loading { done, .. }) = arrival {
+            *done = Some(share);
+        }
+    }
+
+    /// Those that the operator promised.
+    pub fn promised(&self) -> Vec<Promised> {
+        self.promised.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The models that exist for a client.
+    pub fn visible_to<'a>(&'a self, rights: &'a Rights) -> Visible<'a> {
+        Visible::new(self, rights)
     }
 
     /// Serves it no longer; whether it was served.
@@ -180,55 +276,27 @@ impl Models {
         self.takes_any_name
     }
 
+    /// The full name that an alias, of the operator's or of a client's, stands for.
+    fn aliased(&self, name: &str) -> Option<String> {
+        let copies = || self.copies.read().unwrap_or_else(PoisonError::into_inner);
+        let of_client = || copies().iter().find(|copy| copy.covers(name)).map(|copy| copy.model.clone());
+        self.alias_of(name).or_else(of_client)
+    }
+
     /// The model of this name or alias, if it is served.
     pub fn loaded(&self, name: &str) -> Option<Arc<Model>> {
-        let served = self.all();
-        let by_name = |name: &str| {
-            let exact = served.iter().find(|model| model.name == name);
-            exact.or_else(|| served.iter().find(|model| same_name(&model.name, name))).cloned()
-        };
-        let aliased = |aliases: &[Alias]| {
-            aliases.iter().find(|alias| alias.covers(name)).and_then(|alias| by_name(&alias.model))
-        };
-        let copies = || self.copies.read().unwrap_or_else(PoisonError::into_inner);
-        by_name(name).or_else(|| aliased(&self.aliases)).or_else(|| aliased(&copies()))
+        self.visible_to(&Rights::everything()).loaded(name)
     }
 
-    /// The model a client means.
+    /// The model that someone with all rights means.
     pub fn find(&self, name: &str) -> Result<Arc<Model>, ApiError> {
-        let any = || self.all().first().filter(|_| self.takes_any_name).cloned();
-        self.loaded(name).or_else(any).ok_or_else(|| not_served(name, &self.all()))
+        self.visible_to(&Rights::everything()).find(name)
     }
 
-    /// The model of this name, or the one to use when a client names none.
-    pub fn named(&self, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
-        match name {
-            Some(name) => self.find(name),
-            None => self.first(),
-        }
-    }
-
-    /// The model to use when a client names none.
+    /// The model to use when none is named.
     pub fn first(&self) -> Result<Arc<Model>, ApiError> {
-        self.all().first().cloned().ok_or_else(|| {
-            ApiError::new(Kind::Overloaded, "no model is loaded yet; try again in a moment")
-                .retry_after(std::time::Duration::from_secs(1))
-        })
+        self.visible_to(&Rights::everything()).first()
     }
-}
-
-fn not_served(name: &str, served: &[Arc<Model>]) -> ApiError {
-    let names: Vec<_> = served.iter().map(|model| model.name.as_str()).collect();
-    let known = if names.is_empty() { "none is loaded yet".into() } else { names.join(", ") };
-    ApiError::new(
-        Kind::NotFound,
-        format!(
-            "the model {name:?} is not served here; served: {known}. POST /api/generate with only its name loads a \
-             model that is on disk; --alias gives a model other names, --any-model all of them"
-        ),
-    )
-    .about("model")
-    .coded("model_not_found")
 }
 
 /// `smollm2` means `smollm2:135m` if that is served, as does `smollm2:latest`.
@@ -249,13 +317,5 @@ mod tests {
         assert!(same_name("smollm2:135m", "smollm2:latest"));
         assert!(!same_name("smollm2:135m", "smollm2:360m"));
         assert!(!same_name("smollm2:135m", "smollm"));
-    }
-
-    #[test]
-    fn an_alias_covers_a_name_or_a_beginning() {
-        let alias: Alias = "claude-*=smollm2:135m".parse().unwrap();
-        assert!(alias.covers("claude-sonnet-4-5") && !alias.covers("gpt-4o"));
-        assert!("gpt-4o=m".parse::<Alias>().unwrap().covers("gpt-4o"));
-        assert!("gpt-4o".parse::<Alias>().is_err());
     }
 }

@@ -29,7 +29,6 @@ pub use progress::{Facts, Progress};
 use crate::app::Shared;
 use crate::error::{ApiError, Kind};
 use crate::family::Family;
-use crate::serve::peer;
 use otlp::TraceParent;
 
 /// The header that names a request, in and out.
@@ -47,7 +46,7 @@ pub struct Visit {
     pub method: Method,
     /// What it asks for.
     pub path: String,
-    /// Where it comes from.
+    /// Where it comes from, as far as trusted proxies tell.
     pub peer: Option<IpAddr>,
     /// The trace it is part of.
     pub parent: Option<TraceParent>,
@@ -65,17 +64,17 @@ pub struct Visit {
 impl Visit {
     fn new(app: Shared, request: &Request) -> Self {
         Self {
-            app,
             id: request_id::of(request.headers().get(REQUEST_ID)),
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
-            peer: peer(request),
+            peer: app.guard.origin(request).address,
             parent: TraceParent::of(request.headers()),
             began: Instant::now(),
             at: SystemTime::now(),
             status: None,
             complete: false,
             progress: Progress::default(),
+            app,
         }
     }
 

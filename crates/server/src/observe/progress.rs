@@ -2,10 +2,12 @@
 //!
 //! One HTTP request may run several answers: tokens add up, times are those of the first to get there.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use ropeway_engine::{Class, Usage};
+
+use crate::guard::clients::Permit;
 
 /// What is known so far.
 #[derive(Clone, Debug, Default)]
@@ -34,16 +36,25 @@ pub struct Facts {
 
 /// A request's facts, shared by all who learn some.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<Mutex<Facts>>);
+pub struct Progress {
+    facts: Arc<Mutex<Facts>>,
+    /// The request's place among its client's, which is given back when nobody answers or watches it any more.
+    permit: Arc<OnceLock<Arc<Permit>>>,
+}
 
 impl Progress {
     fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known so far.
     pub fn snapshot(&self) -> Facts {
         self.facts().clone()
+    }
+
+    /// The request counts as its client's for as long as it is answered and watched.
+    pub fn hold(&self, permit: &Arc<Permit>) {
+        let _ = self.permit.set(Arc::clone(permit));
     }
 
     /// Who asks.

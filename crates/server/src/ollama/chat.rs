@@ -18,6 +18,7 @@ use super::stats::Stopwatch;
 use super::{OllamaError, format, presence};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::{ObservedStream, generate};
+use crate::intake::shape::{Field, Holds};
 use crate::model::Model;
 use crate::model::lease::KeepAlive;
 use crate::ndjson;
@@ -40,6 +41,9 @@ pub struct ChatRequest {
 }
 
 impl Wire for ChatRequest {
+    const FIELDS: &'static [Field] =
+        &[Field::new("messages", Holds::Conversation), Field::new("tools", Holds::Conversation)];
+
     fn model(&self) -> Option<&str> {
         Some(&self.model)
     }
@@ -48,12 +52,13 @@ impl Wire for ChatRequest {
 pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     let request: ChatRequest = ask.body().await?;
     if request.messages.is_empty() {
-        let mut answer = presence::change(ask.app(), &request.model, request.keep_alive).await?;
+        let mut answer =
+            presence::change(ask.app(), ask.client(), &request.model, request.keep_alive).await?;
         answer["message"] = json!({ "role": "assistant", "content": "" });
         return Ok(Json(answer).into_response());
     }
     let Opened { request, model, caller } = ask.admit(request)?;
-    presence::keep(&model, request.keep_alive);
+    presence::keep(&caller.rights, &model, request.keep_alive);
     let watch = Stopwatch::start();
     let streams = request.stream != Some(false);
     let events = generate(&model, request.into_job(model.context())?, caller).await?;

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use axum::Json;
 use ropeway_embed::{EmbedOptions, TooLong};
-use ropeway_openai::embeddings::{EmbeddingText, texts};
+use ropeway_openai::embeddings::MOST_TEXTS;
+use ropeway_openai::texts::{TextInput, Texts};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -12,19 +13,23 @@ use utoipa::ToSchema;
 use super::OllamaError;
 use crate::ask::{Ask, Wire};
 use crate::embedding::embed;
+use crate::intake::shape::{Field, Holds};
 
 /// What clients send today.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct EmbedRequest {
     model: String,
     #[serde(default)]
-    input: Value,
+    #[schema(value_type = Value)]
+    input: Option<Texts<MOST_TEXTS>>,
     /// Whether a text that is too long is cut, which it is unless told otherwise.
     truncate: Option<bool>,
     dimensions: Option<usize>,
 }
 
 impl Wire for EmbedRequest {
+    const FIELDS: &'static [Field] = &[Field::new("input", Holds::Embedded(MOST_TEXTS))];
+
     fn model(&self) -> Option<&str> {
         Some(&self.model)
     }
@@ -34,7 +39,7 @@ pub async fn create(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     let request: EmbedRequest = ask.body().await?;
     let start = Instant::now();
     let (model, caller) = ask.embedding_model(&request)?;
-    let texts = if request.input.is_null() { Vec::new() } else { texts(request.input)? };
+    let texts = request.input.unwrap_or_default().read("input")?;
     let embedder = model.embedder().await?;
     let loaded = start.elapsed();
     let too_long = if request.truncate == Some(false) { TooLong::Refuse } else { TooLong::Truncate };
@@ -65,6 +70,8 @@ pub struct LegacyRequest {
 }
 
 impl Wire for LegacyRequest {
+    const FIELDS: &'static [Field] = &[Field::new("prompt", Holds::Embedded(1))];
+
     fn model(&self) -> Option<&str> {
         Some(&self.model)
     }
@@ -77,7 +84,7 @@ pub async fn legacy(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     if request.prompt.is_empty() {
         return Ok(Json(json!({ "embedding": [] })));
     }
-    let texts = vec![EmbeddingText::Text(request.prompt)];
+    let texts = vec![TextInput::Text(request.prompt)];
     let mut embeddings = embed(&embedder, texts, EmbedOptions::default(), &caller).await?;
     Ok(Json(json!({ "embedding": embeddings.pop().map(|embedding| embedding.vector) })))
 }

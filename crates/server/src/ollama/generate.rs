@@ -9,6 +9,7 @@ use ropeway_executor::Sampled;
 use ropeway_generation::{
     Conversation, Finish, GenerationEvent, Job, Prompt, RequestError, StopReason, collect, text_of,
 };
+use ropeway_openai::token_ids::TokenList;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -19,6 +20,7 @@ use super::stats::Stopwatch;
 use super::{OllamaError, format, presence};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::{ObservedStream, prepare, submit};
+use crate::intake::shape::{Field, Holds};
 use crate::model::Model;
 use crate::model::lease::KeepAlive;
 use crate::ndjson;
@@ -39,7 +41,8 @@ pub struct GenerateRequest {
     think: Option<Value>,
     images: Option<Vec<Value>>,
     /// Tokens of an earlier answer to go on from.
-    context: Option<Vec<u32>>,
+    #[schema(value_type = Option<Vec<u32>>)]
+    context: Option<TokenList>,
     #[serde(default)]
     options: Options,
     #[schema(value_type = Option<Value>)]
@@ -47,6 +50,12 @@ pub struct GenerateRequest {
 }
 
 impl Wire for GenerateRequest {
+    const FIELDS: &'static [Field] = &[
+        Field::new("prompt", Holds::Prompt),
+        Field::new("system", Holds::Prompt),
+        Field::new("context", Holds::Tokens),
+    ];
+
     fn model(&self) -> Option<&str> {
         Some(&self.model)
     }
@@ -55,12 +64,13 @@ impl Wire for GenerateRequest {
 pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     let request: GenerateRequest = ask.body().await?;
     if request.prompt.is_empty() {
-        let mut answer = presence::change(ask.app(), &request.model, request.keep_alive).await?;
+        let mut answer =
+            presence::change(ask.app(), ask.client(), &request.model, request.keep_alive).await?;
         answer["response"] = "".into();
         return Ok(Json(answer).into_response());
     }
     let Opened { request, model, caller } = ask.admit(request)?;
-    presence::keep(&model, request.keep_alive);
+    presence::keep(&caller.rights, &model, request.keep_alive);
     let streams = request.stream != Some(false);
     let prepared = prepare(&model, request.into_job(model.context())?, &caller).await?;
     let mut context = prepared.request.prompt.clone();
@@ -108,7 +118,8 @@ impl GenerateRequest {
             ..Conversation::default()
         };
         let job = self.options.job(Prompt::Conversation(conversation), context)?;
-        Ok(Job { structured, context: self.context.unwrap_or_default(), ..job })
+        let context = self.context.map(|context| context.read("context")).transpose()?;
+        Ok(Job { structured, context: context.unwrap_or_default(), ..job })
     }
 }
 

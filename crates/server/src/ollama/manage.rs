@@ -5,13 +5,12 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc::Receiver;
 use utoipa::ToSchema;
 
 use super::OllamaError;
 use crate::ask::{Ask, Wire};
 use crate::error::{ApiError, Kind};
-use crate::library::{self, Fetching};
+use crate::library::{self, Fetching, Follower};
 use crate::model::Alias;
 use crate::ndjson;
 
@@ -29,24 +28,25 @@ impl Wire for NameRequest {
     }
 }
 
-/// Fetches a model; loads nothing.
+/// Fetches a model; loads nothing. It is stopped when the client leaves, unless others wait for the same.
 pub async fn pull(mut ask: Ask) -> Result<Response, OllamaError> {
     let request: NameRequest = ask.body().await?;
-    let mut told = ask.app().shelf()?.fetch(request.model)?;
+    ask.client().check_model(&request.model)?;
+    let mut told = ask.app().shelf()?.fetch(request.model).await?;
     if request.stream != Some(false) {
         return Ok(ndjson::respond(lines(told)));
     }
     let mut last = None;
-    while let Some(line) = told.recv().await {
+    while let Some(line) = told.next().await {
         last = Some(line?);
     }
     let last = last.ok_or_else(|| ApiError::new(Kind::Internal, "the download ended without a word"))?;
     Ok(Json(line(&last)).into_response())
 }
 
-fn lines(told: Receiver<Result<Fetching, ApiError>>) -> impl stream::Stream<Item = Value> + Send + 'static {
+fn lines(told: Follower) -> impl stream::Stream<Item = Value> + Send + 'static {
     stream::unfold(told, |mut told| async move {
-        let next = match told.recv().await? {
+        let next = match told.next().await? {
             Ok(fetching) => line(&fetching),
             Err(error) => OllamaError(error).body(),
         };

@@ -16,6 +16,7 @@ mod stats;
 pub use error::OllamaError;
 pub use models::banner;
 
+use crate::guard::rights::Right;
 use crate::routes::Routes;
 
 /// Its routes.
@@ -48,12 +49,15 @@ pub fn routes() -> Routes {
         .takes::<models::ShowRequest>(r#"{"model": "smollm2"}"#)
         .post("/api/pull", manage::pull)
         .says("Fetch a model to the disk; streams its progress unless told not to.")
+        .needs(Right::Pull)
         .takes::<manage::NameRequest>(r#"{"model": "smollm2"}"#)
         .post("/api/copy", manage::copy)
         .says("Give a model one more name.")
+        .needs(Right::Admin)
         .takes::<manage::CopyRequest>(r#"{"source": "smollm2", "destination": "gpt-4o"}"#)
         .delete("/api/delete", manage::delete)
         .says("Delete a model from the disk, and from memory if it is there.")
+        .needs(Right::Admin)
         .takes::<manage::NameRequest>(r#"{"model": "gpt-4o"}"#)
         .get("/api/version", models::version)
         .says("The version of Ollama's API that is spoken.")

@@ -11,6 +11,7 @@ use crate::app::Shared;
 use crate::ask::{Ask, Wire};
 use crate::embedding::{EmbeddingModel, Ready};
 use crate::error::ApiError;
+use crate::guard::Client;
 use crate::library::Library;
 use crate::model::{Model, ModelFacts};
 use crate::time::rfc3339;
@@ -26,20 +27,22 @@ pub async fn version() -> Json<Value> {
 }
 
 /// The models on disk, and those served from elsewhere.
-pub async fn tags(State(app): State<Shared>) -> Result<Json<Value>, OllamaError> {
+pub async fn tags(State(app): State<Shared>, client: Client) -> Result<Json<Value>, OllamaError> {
     let installed = match &app.shelf {
         Some(shelf) => shelf.with(Library::installed).await?,
         None => Vec::new(),
     };
-    let mut rows: Vec<_> = installed.iter().map(|model| row(&model.name, &model.facts)).collect();
-    let served = app.models.all();
+    let visible = app.models.visible_to(client.rights());
+    let on_disk = installed.iter().filter(|model| visible.has(&model.name));
+    let mut rows: Vec<_> = on_disk.map(|model| row(&model.name, &model.facts)).collect();
+    let served = visible.all();
     let elsewhere = served.iter().filter(|model| installed.iter().all(|other| other.name != model.name));
     rows.extend(elsewhere.map(|model| row(&model.name, &model.facts)));
     Ok(Json(json!({ "models": rows })))
 }
 
 /// The models in memory.
-pub async fn ps(State(app): State<Shared>) -> Json<Value> {
+pub async fn ps(State(app): State<Shared>, client: Client) -> Json<Value> {
     let running = |model: &Model| {
         let mut row = row(&model.name, &model.facts);
         row["size"] = model.facts.memory.into();
@@ -56,8 +59,10 @@ pub async fn ps(State(app): State<Shared>) -> Json<Value> {
         row["expires_at"] = NEVER.into();
         Some(row)
     };
-    let mut models: Vec<_> = app.models.all().iter().map(|model| running(model)).collect();
-    models.extend(app.embeddings.all().iter().filter_map(|model| embeds(model)));
+    let visible = app.models.visible_to(client.rights());
+    let mut models: Vec<_> = visible.all().iter().map(|model| running(model)).collect();
+    let embedding = app.embeddings.all().iter().filter(|model| visible.has(&model.name));
+    models.extend(embedding.filter_map(|model| embeds(model)));
     Json(json!({ "models": models }))
 }
 
@@ -109,10 +114,12 @@ impl Wire for ShowRequest {
 
 pub async fn show(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     let request: ShowRequest = ask.body().await?;
-    if let Some(model) = ask.app().embeddings.named(&request.model) {
+    let visible = ask.app().models.visible_to(ask.client().rights());
+    let embedding = ask.app().embeddings.named(&request.model);
+    if let Some(model) = embedding.filter(|model| visible.has(&model.name)) {
         return Ok(Json(show_embedding(model).await?));
     }
-    let model = ask.app().models.find(&request.model)?;
+    let model = visible.find(&request.model)?;
     let architecture = model.facts.family.clone();
     let mut capabilities = vec!["completion"];
     if model.generator.template.writes_tools() {

@@ -3,6 +3,7 @@
 use ropeway_executor::SamplingParams;
 use ropeway_generation::job::seed;
 use ropeway_generation::{Job, Prompt, RequestError, Sampling};
+use ropeway_openai::stops::StopTexts;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -21,7 +22,8 @@ pub struct Options {
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
     seed: Option<i64>,
-    stop: Option<Vec<String>>,
+    #[schema(value_type = Option<Vec<String>>)]
+    stop: Option<StopTexts>,
     num_ctx: Option<usize>,
 }
 
@@ -54,7 +56,7 @@ impl Options {
         })?;
         // -1 and -2 mean "as long as it takes" and "as long as it fits".
         let max_tokens = self.num_predict.or(self.max_tokens).and_then(|most| usize::try_from(most).ok());
-        let stop = self.stop.unwrap_or_default();
+        let stop = self.stop.unwrap_or_default().into_texts();
         Ok(Job { max_tokens, stop, ..Job::with_sampling(prompt, sampling) })
     }
 

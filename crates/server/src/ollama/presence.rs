@@ -1,5 +1,5 @@
 //! Models come and go by requests without a question: `/api/generate` with an empty prompt and `/api/chat` without
-//! messages load a model, and unload it with `keep_alive: 0`.
+//! messages load a model, and unload it with `keep_alive: 0`. Only clients with the right `admin` change anything this way.
 
 use std::time::Instant;
 
@@ -7,18 +7,25 @@ use serde_json::{Value, json};
 
 use crate::app::Shared;
 use crate::error::ApiError;
+use crate::guard::Client;
+use crate::guard::rights::{Right, Rights};
 use crate::library;
 use crate::model::Model;
 use crate::model::lease::KeepAlive;
 use crate::time::now_rfc3339;
 
 /// Loads or unloads a model, whichever `keep_alive` means; gives the answer, still without its text.
-pub async fn change(app: &Shared, name: &str, keep: Option<KeepAlive>) -> Result<Value, ApiError> {
+pub async fn change(
+    app: &Shared,
+    client: &Client,
+    name: &str,
+    keep: Option<KeepAlive>,
+) -> Result<Value, ApiError> {
     let start = Instant::now();
     let (model, reason) = if keep.is_some_and(KeepAlive::is_over) {
-        (leave(app, name)?, "unload")
+        (leave(app, client, name)?, "unload")
     } else {
-        (come(app, name, keep).await?, "load")
+        (come(app, client, name, keep).await?, "load")
     };
     let took = start.elapsed().as_nanos() as u64;
     Ok(json!({
@@ -27,17 +34,28 @@ pub async fn change(app: &Shared, name: &str, keep: Option<KeepAlive>) -> Result
     }))
 }
 
-/// A question says how long its model should stay.
-pub fn keep(model: &Model, keep: Option<KeepAlive>) {
-    if let Some(keep) = keep {
+/// A question says how long its model should stay. Ollama's clients say so with every question: who has no right to
+/// decide is not heard, and not turned down.
+pub fn keep(rights: &Rights, model: &Model, keep: Option<KeepAlive>) {
+    if let Some(keep) = keep.filter(|_| rights.may(Right::Admin)) {
         model.lease.keep(keep);
     }
 }
 
-async fn come(app: &Shared, name: &str, wish: Option<KeepAlive>) -> Result<String, ApiError> {
-    if let Some(model) = app.models.loaded(name) {
-        keep(&model, wish);
+async fn come(
+    app: &Shared,
+    client: &Client,
+    name: &str,
+    wish: Option<KeepAlive>,
+) -> Result<String, ApiError> {
+    let visible = app.models.visible_to(client.rights());
+    if let Some(model) = visible.loaded(name) {
+        keep(client.rights(), &model, wish);
         return Ok(model.name.clone());
+    }
+    if !client.may(Right::Admin) {
+        let lacking = client.require(Right::Admin).err();
+        return visible.find(name).map(|model| model.name.clone()).map_err(|error| lacking.unwrap_or(error));
     }
     if app.shelf.is_none() {
         return app.models.find(name).map(|model| model.name.clone());
@@ -48,8 +66,9 @@ async fn come(app: &Shared, name: &str, wish: Option<KeepAlive>) -> Result<Strin
     Ok(model.name.clone())
 }
 
-fn leave(app: &Shared, name: &str) -> Result<String, ApiError> {
-    let model = app.models.find(name)?;
+fn leave(app: &Shared, client: &Client, name: &str) -> Result<String, ApiError> {
+    let model = app.models.visible_to(client.rights()).find(name)?;
+    client.require(Right::Admin)?;
     app.shelf()?;
     library::unload(app, &model);
     Ok(model.name.clone())

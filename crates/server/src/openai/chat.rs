@@ -9,8 +9,15 @@ use ropeway_openai::{ChatCompletionRequest, Defaults};
 use super::{OpenAiError, sse};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::generate;
+use crate::intake::shape::{Field, Holds};
 
 impl Wire for ChatCompletionRequest {
+    const FIELDS: &'static [Field] = &[
+        Field::new("messages", Holds::Conversation),
+        Field::new("tools", Holds::Conversation),
+        Field::new("chat_template_kwargs", Holds::Conversation),
+    ];
+
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
@@ -21,6 +28,10 @@ impl Wire for ChatCompletionRequest {
 
     fn priority(&self) -> Option<&str> {
         self.fields.class()
+    }
+
+    fn cache_salt(&self) -> Option<&str> {
+        self.fields.cache_salt()
     }
 }
 

@@ -4,14 +4,17 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::future;
 use ropeway_generation::{Identity, collect};
-use ropeway_openai::completions::{CompletionRender, PromptEcho};
+use ropeway_openai::completions::{CompletionRender, MOST_PROMPTS, PromptEcho};
 use ropeway_openai::{CompletionRequest, Defaults};
 
 use super::{OpenAiError, sse};
 use crate::ask::{Ask, Opened, Wire};
 use crate::generation::{prepare_all, submit};
+use crate::intake::shape::{Field, Holds};
 
 impl Wire for CompletionRequest {
+    const FIELDS: &'static [Field] = &[Field::new("prompt", Holds::Prompts(MOST_PROMPTS))];
+
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
@@ -22,6 +25,10 @@ impl Wire for CompletionRequest {
 
     fn priority(&self) -> Option<&str> {
         self.fields.class()
+    }
+
+    fn cache_salt(&self) -> Option<&str> {
+        self.fields.cache_salt()
     }
 }
 

@@ -2,14 +2,17 @@
 
 use axum::Json;
 use ropeway_openai::EmbeddingsRequest;
-use ropeway_openai::embeddings::{EmbeddingJob, response};
+use ropeway_openai::embeddings::{EmbeddingJob, MOST_TEXTS, response};
 use serde_json::Value;
 
 use super::OpenAiError;
 use crate::ask::{Ask, Wire};
 use crate::embedding::embed;
+use crate::intake::shape::{Field, Holds};
 
 impl Wire for EmbeddingsRequest {
+    const FIELDS: &'static [Field] = &[Field::new("input", Holds::Embedded(MOST_TEXTS))];
+
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }

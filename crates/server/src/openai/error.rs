@@ -25,7 +25,7 @@ impl OpenAiError {
             Kind::Forbidden => "permission_error",
             Kind::RateLimited => "rate_limit_error",
             Kind::Overloaded => "service_unavailable_error",
-            Kind::TimedOut => "timeout_error",
+            Kind::TimedOut | Kind::SlowBody => "timeout_error",
             Kind::NoRoom | Kind::Internal => "server_error",
         };
         json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })

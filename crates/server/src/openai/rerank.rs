@@ -2,7 +2,7 @@
 
 use axum::Json;
 use ropeway_generation::unique;
-use ropeway_openai::embeddings::at_most;
+use ropeway_openai::embeddings::{MOST_TEXTS, at_most};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -11,6 +11,7 @@ use super::OpenAiError;
 use crate::ask::{Ask, Wire};
 use crate::embedding::rank;
 use crate::error::ApiError;
+use crate::intake::shape::{Field, Holds};
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -40,6 +41,9 @@ impl Document {
 }
 
 impl Wire for RerankRequest {
+    const FIELDS: &'static [Field] =
+        &[Field::new("query", Holds::Embedded(1)), Field::new("documents", Holds::Embedded(MOST_TEXTS))];
+
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }

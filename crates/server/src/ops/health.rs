@@ -1,16 +1,29 @@
-//! Whether the server lives, has started, and takes requests.
+//! Whether the server lives, has started, and could answer a question now; which models could, and why others could not.
+//!
+//! ```text
+//! /health/live      the process answers
+//! /health/startup   every promised model was loaded once
+//! /health/ready     a promised model can answer now; without promises a loaded one, or one that can be loaded
+//! ```
+//! Models are named to clients for whom they exist, so that a probe without a key learns the status only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use ropeway_engine::Device;
-use serde_json::{Value, json};
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
 
-use crate::app::Shared;
-use crate::model::Model;
+use crate::app::{App, Shared};
+use crate::embedding::EmbeddingModel;
+use crate::guard::Client;
+use crate::guard::rights::Rights;
+use crate::model::promised::{Arrival, Promised};
+use crate::model::{Condition, Model};
 
 /// Where the server is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,47 +56,171 @@ impl Life {
     }
 }
 
-type Answer = (StatusCode, Json<Value>);
+/// How long an engine or a device takes to be there again, about.
+const RESTART: Duration = Duration::from_secs(5);
 
-fn answer(healthy: bool, app: &Shared) -> Answer {
-    let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let phase = match app.life.phase() {
+/// A model, and whether it could answer a question now.
+#[derive(Clone, Debug, PartialEq)]
+struct ModelHealth {
+    name: String,
+    state: ModelState,
+}
+
+/// Whether a model could answer a question now.
+#[derive(Clone, Debug, PartialEq)]
+enum ModelState {
+    /// It is in memory.
+    Loaded(Condition),
+    /// It was promised and is not in memory.
+    Absent(Arrival),
+    /// It embeds texts, and is loaded when it is first asked for.
+    OnDemand,
+}
+
+impl ModelState {
+    fn of(model: &Model) -> Self {
+        ModelState::Loaded(model.condition())
+    }
+
+    fn can_answer(&self) -> bool {
+        matches!(self, ModelState::Loaded(Condition::Ready) | ModelState::OnDemand)
+    }
+
+    /// Its name in the answer.
+    fn name(&self) -> &'static str {
+        match self {
+            ModelState::Loaded(Condition::Ready) => "ready",
+            ModelState::Loaded(Condition::EngineRestarting) => "engine restarting",
+            ModelState::Loaded(Condition::EngineFailed { .. }) => "engine failed",
+            ModelState::Loaded(Condition::DeviceRestarting) => "device restarting",
+            ModelState::Loaded(Condition::DeviceLost) => "device lost",
+            ModelState::Absent(Arrival::Waiting { .. }) => "waiting to be loaded",
+            ModelState::Absent(Arrival::Loading { .. }) => "loading",
+            ModelState::Absent(Arrival::Failed { .. }) => "failed to load",
+            ModelState::Absent(Arrival::Arrived) => "unloaded",
+            ModelState::OnDemand => "loaded on demand",
+        }
+    }
+
+    fn describe(&self) -> Value {
+        let mut told = json!({ "state": self.name() });
+        match self {
+            ModelState::Loaded(Condition::EngineFailed { why })
+            | ModelState::Absent(Arrival::Failed { why }) => {
+                told["reason"] = why.as_str().into();
+            }
+            ModelState::Absent(Arrival::Loading { done: Some(done), .. }) => {
+                told["progress"] = ((done * 100.0).round() / 100.0).into();
+            }
+            _ => {}
+        }
+        told
+    }
+
+    /// When it may be able to answer, if it will be by itself.
+    fn wait(&self) -> Option<Duration> {
+        match self {
+            ModelState::Absent(arrival) => arrival.wait(Instant::now()),
+            ModelState::Loaded(Condition::EngineRestarting | Condition::DeviceRestarting) => Some(RESTART),
+            ModelState::Loaded(_) | ModelState::OnDemand => None,
+        }
+    }
+}
+
+/// All that is known about whether questions can be answered.
+#[derive(Default)]
+struct Health {
+    /// Models that the operator promised.
+    promised: Vec<ModelHealth>,
+    /// Others that are loaded, and those that embed.
+    others: Vec<ModelHealth>,
+    /// Whether clients can have models loaded.
+    can_load: bool,
+}
+
+impl Health {
+    fn of(app: &App) -> Self {
+        let served = app.models.all();
+        let state = |promised: Promised| {
+            let loaded = served.iter().find(|model| model.name == promised.name);
+            let state = loaded.map_or(ModelState::Absent(promised.arrival), |model| ModelState::of(model));
+            ModelHealth { name: promised.name, state }
+        };
+        let promised: Vec<_> = app.models.promised().into_iter().map(state).collect();
+        let is_other = |model: &&Arc<Model>| promised.iter().all(|promised| promised.name != model.name);
+        let other =
+            |model: &Arc<Model>| ModelHealth { name: model.name.clone(), state: ModelState::of(model) };
+        let mut others: Vec<_> = served.iter().filter(is_other).map(other).collect();
+        others.extend(app.embeddings.all().iter().map(|model| embedding(model)));
+        Self { promised, others, can_load: app.shelf.is_some() }
+    }
+
+    fn is_ready(&self) -> bool {
+        let answers = |models: &[ModelHealth]| models.iter().any(|model| model.state.can_answer());
+        if self.promised.is_empty() {
+            answers(&self.others) || self.can_load
+        } else {
+            answers(&self.promised)
+        }
+    }
+
+    fn models(&self) -> impl Iterator<Item = &ModelHealth> {
+        self.promised.iter().chain(&self.others)
+    }
+
+    /// When to look again, if something is on its way.
+    fn wait(&self) -> Option<Duration> {
+        self.promised.iter().filter_map(|model| model.state.wait()).min()
+    }
+
+    /// What may be told to a client with these rights.
+    fn describe(&self, rights: &Rights) -> Map<String, Value> {
+        let visible = self.models().filter(|model| rights.may_use(&model.name));
+        visible.map(|model| (model.name.clone(), model.state.describe())).collect()
+    }
+}
+
+fn embedding(model: &EmbeddingModel) -> ModelHealth {
+    let loaded = model.loaded().map(|_| ModelState::Loaded(Condition::Ready));
+    ModelHealth { name: model.name.clone(), state: loaded.unwrap_or(ModelState::OnDemand) }
+}
+
+/// The answer to a probe: the status, which models could answer, and when to look again.
+fn answer(app: &App, client: &Client, is_healthy: bool) -> Response {
+    let health = Health::of(app);
+    let status = match app.life.phase() {
         Phase::Starting => "starting",
-        Phase::Ready => "ready",
+        Phase::Ready if health.is_ready() => "ready",
+        Phase::Ready => "unavailable",
         Phase::Draining => "draining",
     };
-    let mut body = json!({ "status": phase });
-    let disturbed = disturbed(app);
-    if !disturbed.is_empty() {
-        body["devices"] = disturbed.into_iter().map(|(model, device)| (model, device.name())).collect();
+    let mut body = json!({ "status": status });
+    let models = health.describe(client.rights());
+    if !models.is_empty() {
+        body["models"] = models.into();
     }
-    (status, Json(body))
-}
-
-/// The models whose device does not compute, and what became of it.
-fn disturbed(app: &Shared) -> Vec<(String, Device)> {
-    let device = |model: &Arc<Model>| Some((model.name.clone(), model.engine().board()?.device()));
-    let devices = app.models.all().iter().filter_map(device).collect::<Vec<_>>();
-    devices.into_iter().filter(|(_, device)| *device != Device::Working).collect()
-}
-
-/// Whether there are models, and none of them computes.
-fn is_disabled(app: &Shared) -> bool {
-    let models = app.models.all().len();
-    models > 0 && disturbed(app).len() == models
+    if is_healthy {
+        return Json(body).into_response();
+    }
+    let mut response = (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response();
+    if let Some(wait) = health.wait().filter(|_| app.life.phase() != Phase::Draining) {
+        response.headers_mut().insert(RETRY_AFTER, wait.as_secs().max(1).into());
+    }
+    response
 }
 
 /// It answers, so it lives.
-pub async fn live(State(app): State<Shared>) -> Answer {
-    answer(true, &app)
+pub async fn live(State(app): State<Shared>, client: Client) -> Response {
+    answer(&app, &client, true)
 }
 
-/// Whether a request sent now would be taken, and could be answered.
-pub async fn ready(State(app): State<Shared>) -> Answer {
-    answer(app.life.phase() == Phase::Ready && !is_disabled(&app), &app)
+/// Whether a question asked now could be answered.
+pub async fn ready(State(app): State<Shared>, client: Client) -> Response {
+    let is_ready = app.life.phase() == Phase::Ready && Health::of(&app).is_ready();
+    answer(&app, &client, is_ready)
 }
 
-/// Whether everything is loaded.
-pub async fn startup(State(app): State<Shared>) -> Answer {
-    answer(app.life.phase() != Phase::Starting, &app)
+/// Whether everything was loaded.
+pub async fn startup(State(app): State<Shared>, client: Client) -> Response {
+    answer(&app, &client, app.life.phase() != Phase::Starting)
 }

@@ -42,7 +42,11 @@ async fn a_server_with_keys_asks_for_one_in_each_familys_shape() {
     }
     assert_eq!(send(&app, get("/health/live", &[])).await.status(), 200);
     assert_eq!(send(&app, get("/metrics", &[])).await.status(), 401);
-    assert_eq!(send(&app, get("/metrics", &[ALICE])).await.status(), 200);
+    assert_eq!(
+        send(&app, get("/metrics", &[ALICE])).await.status(),
+        403,
+        "figures are for those with the right"
+    );
     assert_eq!(send(&app, get("/nope", &[])).await.status(), 401, "what is there is told to holders only");
 }
 

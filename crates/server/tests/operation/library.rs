@@ -1,10 +1,13 @@
 //! Models come, stay and go by explicit request only.
 
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use axum::body::BodyDataStream;
 use futures_util::StreamExt;
 use ropeway_server::error::{ApiError, Kind};
-use ropeway_server::library::{Fetching, Installed, Library, Shelf};
+use ropeway_server::guard::Guard;
+use ropeway_server::library::{Download, Fetching, Installed, Library, Shelf};
 use ropeway_server::{App, Model, ModelFacts, Models};
 use serde_json::{Value, json};
 
@@ -14,28 +17,62 @@ use crate::support::{Gate, get, model, outcome, post, question, send, text};
 #[derive(Default)]
 struct Drawer {
     gate: Mutex<Option<Gate>>,
+    /// Downloads that began, by model.
+    began: Mutex<Vec<String>>,
 }
 
-impl Library for Drawer {
+/// A download from nowhere. One of a model called `hang...` lasts until it is stopped.
+struct FakeDownload {
+    model: String,
+    stop: Sender<()>,
+    stopped: Mutex<Receiver<()>>,
+    drawer: Arc<Drawer>,
+}
+
+impl Download for FakeDownload {
+    fn model(&self) -> &str {
+        &self.model
+    }
+
+    fn run(&self, report: &mut dyn FnMut(Fetching)) -> Result<(), ApiError> {
+        self.drawer.began.lock().expect("no panic").push(self.model.clone());
+        report(Fetching { status: "pulling model.gguf".into(), bytes: Some((5, 10)) });
+        if self.model.starts_with("hang") {
+            let _ = self.stopped.lock().expect("no panic").recv();
+            return Err(ApiError::new(Kind::Overloaded, "stopped"));
+        }
+        match self.model.as_str() {
+            "here:1b" => Ok(()),
+            other => Err(ApiError::new(Kind::NotFound, format!("nobody has {other}"))),
+        }
+    }
+
+    fn stop(&self) {
+        let _ = self.stop.send(());
+    }
+}
+
+/// The library that a server is given.
+struct Shelved(Arc<Drawer>);
+
+impl Library for Shelved {
     fn installed(&self) -> Result<Vec<Installed>, ApiError> {
         Ok(["here:1b", "large:70b"]
             .map(|name| Installed { name: name.into(), facts: ModelFacts::default() })
             .into())
     }
 
-    fn fetch(&self, name: &str, report: &mut dyn FnMut(Fetching)) -> Result<(), ApiError> {
-        report(Fetching { status: "pulling model.gguf".into(), bytes: Some((5, 10)) });
-        match name {
-            "here:1b" => Ok(()),
-            other => Err(ApiError::new(Kind::NotFound, format!("nobody has {other}"))),
-        }
+    fn download(&self, name: &str) -> Result<Arc<dyn Download>, ApiError> {
+        let (stop, stopped) = channel();
+        let (model, drawer) = (name.to_owned(), Arc::clone(&self.0));
+        Ok(Arc::new(FakeDownload { model, stop, stopped: Mutex::new(stopped), drawer }))
     }
 
     fn load(&self, name: &str) -> Result<Arc<Model>, ApiError> {
         match name {
             "here:1b" => {
                 let (model, gate) = model(name, 8).expect("a tokenizer");
-                *self.gate.lock().expect("no panic") = Some(gate);
+                *self.0.gate.lock().expect("no panic") = Some(gate);
                 Ok(model)
             }
             "large:70b" => Err(ApiError::new(Kind::NoRoom, "it needs 40 GiB, and 2 GiB are free")),
@@ -56,8 +93,11 @@ impl Library for Drawer {
 fn app() -> Option<(Arc<App>, Arc<Drawer>)> {
     model("probe", 1)?;
     let drawer = Arc::new(Drawer::default());
-    let library: Arc<dyn Library> = Arc::clone(&drawer) as _;
-    Some((Arc::new(App { shelf: Some(Shelf::new(library)), ..App::new(Models::default()) }), drawer))
+    Some((Arc::new(App { shelf: Some(shelf(&drawer)), ..App::new(Models::default()) }), drawer))
+}
+
+fn shelf(drawer: &Arc<Drawer>) -> Shelf {
+    Shelf::new(Arc::new(Shelved(Arc::clone(drawer))))
 }
 
 async fn ask(app: &Arc<App>, path: &str, body: Value) -> (u16, Value) {
@@ -207,4 +247,122 @@ async fn a_server_with_fixed_models_says_so() {
     assert_eq!(ask(&app, "/api/generate", json!({"model": "here:1b"})).await.0, 404);
     assert_eq!(ask(&app, "/api/generate", json!({"model": "fixed", "keep_alive": 0})).await.0, 403);
     assert_eq!(ask(&app, "/api/generate", json!({"model": "fixed"})).await.1["done_reason"], "load");
+}
+
+/// A client that follows a download and reads it line by line.
+async fn follow(app: &Arc<App>, model: &str) -> BodyDataStream {
+    let response = send(app, post("/api/pull", &[], &json!({ "model": model }))).await;
+    assert_eq!(response.status(), 200);
+    response.into_body().into_data_stream()
+}
+
+async fn line(client: &mut BodyDataStream) -> Option<Value> {
+    let bytes = client.next().await?.expect("bytes");
+    Some(serde_json::from_slice(&bytes).expect("a line of JSON"))
+}
+
+#[tokio::test]
+async fn clients_of_one_model_share_a_download_that_stops_with_the_last_of_them() {
+    let Some((app, drawer)) = app() else { return };
+    let mut first = follow(&app, "hang").await;
+    let pulling = json!({"status": "pulling model.gguf", "completed": 5, "total": 10});
+    assert_eq!(line(&mut first).await, Some(pulling.clone()));
+    let second = follow(&app, "hang").await;
+    drop(first);
+    let mut third = follow(&app, "hang").await;
+    drop(second);
+    assert_eq!(*drawer.began.lock().expect("no panic"), ["hang"], "one download for all");
+    drop(third);
+    third = follow(&app, "hang").await;
+    assert_eq!(line(&mut third).await, Some(pulling), "one who comes later begins anew");
+    assert_eq!(drawer.began.lock().expect("no panic").len(), 2);
+}
+
+#[tokio::test]
+async fn downloads_that_hang_do_not_block_those_after_them() {
+    let Some((app, _)) = app() else { return };
+    let mut hung = Vec::new();
+    for number in 0..4 {
+        let mut client = follow(&app, &format!("hang-{number}")).await;
+        line(&mut client).await.expect("it runs");
+        hung.push(client);
+    }
+    let mut later = follow(&app, "here:1b").await;
+    assert_eq!(line(&mut later).await, Some(json!({"status": "waiting: 4 other downloads run"})));
+    drop(hung.pop());
+    let mut last = None;
+    while let Some(next) = line(&mut later).await {
+        last = Some(next);
+    }
+    assert_eq!(last, Some(json!({"status": "success"})));
+}
+
+#[tokio::test]
+async fn a_waiting_download_whose_client_leaves_never_begins_and_too_many_are_turned_away() {
+    let Some((app, drawer)) = app() else { return };
+    let mut clients = Vec::new();
+    for number in 0..32 {
+        clients.push(follow(&app, &format!("hang-{number}")).await);
+    }
+    let (status, retry, _) = outcome(&app, post("/api/pull", &[], &json!({"model": "here:1b"}))).await;
+    assert_eq!((status, retry.is_some()), (503, true));
+    for client in &mut clients[..4] {
+        line(client).await.expect("it runs");
+    }
+    clients.truncate(4);
+    let mut last = follow(&app, "here:1b").await;
+    assert_eq!(line(&mut last).await, Some(json!({"status": "waiting: 4 other downloads run"})));
+    drop(clients);
+    while line(&mut last).await.is_some_and(|line| line["status"] != "success") {}
+    assert_eq!(
+        drawer.began.lock().expect("no panic").len(),
+        5,
+        "of 33, those that waited in vain never began"
+    );
+}
+
+#[tokio::test]
+async fn downloads_end_with_the_server_and_their_clients_are_told() {
+    let Some((app, _)) = app() else { return };
+    let mut client = follow(&app, "hang").await;
+    line(&mut client).await.expect("it runs");
+    app.shelf().expect("a shelf").close();
+    assert_eq!(line(&mut client).await, Some(json!({"error": "stopped"})));
+    assert_eq!(line(&mut client).await, None);
+    assert_eq!(ask(&app, "/api/pull", json!({"model": "here:1b"})).await.0, 503);
+}
+
+/// An app whose operator gave `here:1b`.
+fn operators(keys: &str) -> Option<Arc<App>> {
+    model("probe", 1)?;
+    let drawer = Arc::new(Drawer::default());
+    let models = Models::default().giving(["here:1b".to_owned()]);
+    models.add(model("here:1b", 8)?.0);
+    let guard = Guard { keys: keys.parse().expect("keys"), ..Guard::default() };
+    Some(Arc::new(App { shelf: Some(shelf(&drawer)), guard, ..App::new(models) }))
+}
+
+#[tokio::test]
+async fn without_the_right_an_operators_model_is_neither_unloaded_nor_deleted() {
+    let Some(app) = operators("sk-0123456789") else { return };
+    let key = [("authorization", "Bearer sk-0123456789")];
+    let ask = async |path: &str, body: Value| outcome(&app, post(path, &key, &body)).await;
+    let (status, _, answer) = ask("/api/generate", json!({"model": "here:1b", "keep_alive": 0})).await;
+    assert_eq!(status, 403, "{answer}");
+    ask("/api/generate", json!({"model": "here:1b", "keep_alive": "1s"})).await;
+    ask("/api/chat", question(json!({"model": "here:1b", "stream": false, "keep_alive": 0}))).await;
+    let mut delete = post("/api/delete", &key, &json!({"model": "here"}));
+    *delete.method_mut() = axum::http::Method::DELETE;
+    assert_eq!(outcome(&app, delete).await.0, 403);
+    let model = app.models.loaded("here:1b").expect("it stays");
+    assert_eq!(model.lease.expires(), None, "for good");
+}
+
+#[tokio::test]
+async fn an_operators_model_that_comes_back_stays_for_good() {
+    let Some(app) = operators("") else { return };
+    ask(&app, "/api/generate", json!({"model": "here:1b", "keep_alive": 0})).await;
+    assert!(loaded(&app).await.is_empty(), "without keys everyone is the operator");
+    ask(&app, "/api/generate", json!({"model": "here:1b", "keep_alive": "1s"})).await;
+    assert_eq!(app.models.loaded("here:1b").expect("loaded").lease.expires(), None);
 }

@@ -19,7 +19,7 @@ async fn what_is_too_much_is_named() {
     };
     let words = |count: usize| json!({"messages": [{"role": "user", "content": "word ".repeat(count)}]});
     for (extra, status, part) in [
-        (json!({"n": 3}), 400, "n is at most 2"),
+        (json!({"n": 3}), 400, "n is at most 2 on this server"),
         (json!({"stop": vec!["x"; 65]}), 400, "at most 64 stop strings"),
         (json!({"stop": "x".repeat(1025)}), 400, "at most 1024 bytes"),
         (words(200), 400, "reads at most 64"),
@@ -69,7 +69,8 @@ async fn a_full_queue_turns_requests_away_with_a_time_to_come_again() {
         ("/api/chat", 503, "2 requests are waiting already"),
     ] {
         let (got, retry, body) = ask(path).await.expect("an answer");
-        assert_eq!((got, retry.as_deref()), (status, Some("2")), "{body}");
+        let seconds: u64 = retry.expect("a time").parse().expect("seconds");
+        assert!(got == status && (1..=600).contains(&seconds), "{got}, {seconds}: {body}");
         assert!(body.contains(kind), "{body}");
     }
     drop(held);
@@ -98,7 +99,7 @@ async fn a_request_that_waits_too_long_is_told_to_come_again_and_one_that_takes_
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(held);
     let (status, retry, body) = second.await.expect("an answer");
-    assert_eq!((status, retry.as_deref()), (503, Some("2")), "{body}");
+    assert_eq!((status, retry.as_deref()), (503, Some("1")), "{body}");
     assert!(body.contains("queue_timeout"), "{body}");
     let (status, _, body) = first.await.expect("an answer");
     assert!(status == 504 && body.contains("took longer than it may"), "{status}: {body}");

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 use crate::support::{app, chat, question, send, text};
 
 /// Starts a server; it ends when the sender is dropped.
-async fn serve(app: Arc<App>, tls: Option<Tls>) -> (SocketAddr, oneshot::Sender<()>) {
+pub async fn serve(app: Arc<App>, tls: Option<Tls>) -> (SocketAddr, oneshot::Sender<()>) {
     let listening = Listening::bind(&["127.0.0.1:0".parse().unwrap()]).await.expect("a port").with_tls(tls);
     let address = listening.addresses().expect("an address")[0];
     let (stop, stopped) = oneshot::channel::<()>();

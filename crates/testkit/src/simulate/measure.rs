@@ -43,7 +43,8 @@ pub fn overhead(running: usize, waiting: usize, steps: usize) -> Overhead {
     };
     let clock = Arc::new(SystemClock::start());
     let executor = TimedExecutor::new(limits, CostModel::default(), None);
-    let settings = Settings { queue: running + waiting, ..Settings::default() };
+    // No client may fill the queue, so that there are more places than requests.
+    let settings = Settings { queue: 2 * (running + waiting), ..Settings::default() };
     let (mut engine, handle) = Engine::new(Box::new(executor), clock, &settings);
     let mut readers = Readers::default();
     for number in 0..running + waiting {

@@ -11,6 +11,7 @@
 
 use super::date::strftime;
 use super::json::{Dumps, python_repr};
+use super::width;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State};
@@ -36,6 +37,8 @@ pub(super) fn new(max_steps: u64) -> Environment<'static> {
     environment.set_unknown_method_callback(method);
     environment.set_formatter(format);
     environment.add_filter("tojson", tojson);
+    environment.add_filter("indent", width::indent);
+    environment.add_filter("format", width::format);
     environment.add_test("iterable", is_iterable);
     environment.add_function("raise_exception", raise_exception);
     environment
@@ -97,6 +100,9 @@ fn format(output: &mut Output<'_>, _state: &mut State<'_, '_>, value: &Value) ->
 /// Methods of Python's values that templates call.
 fn method(state: &mut State<'_, '_>, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     let argument = || arguments.first().and_then(Value::as_str).unwrap_or_default();
+    if let (Some(pattern), "format") = (value.as_str(), name) {
+        width::check_pattern(pattern)?;
+    }
     match (value.as_str(), name) {
         (Some(text), "removeprefix") => Ok(Value::from(text.strip_prefix(argument()).unwrap_or(text))),
         (Some(text), "removesuffix") => Ok(Value::from(text.strip_suffix(argument()).unwrap_or(text))),
@@ -110,8 +116,9 @@ pub(super) fn without_generation_tags(source: &str) -> String {
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
         let (before, tag) = rest.split_at(start);
-        let Some(end) = tag.find("%}") else { break };
-        let inner = &tag[2..end];
+        // The tag's own start is no part of its end: `{%}` is open.
+        let Some(length) = tag[2..].find("%}") else { break };
+        let (inner, after) = (&tag[2..2 + length], &tag[length + 4..]);
         text.push_str(before);
         text.push_str("{%");
         match inner.trim_matches(['-', '+']).trim() {
@@ -120,7 +127,7 @@ pub(super) fn without_generation_tags(source: &str) -> String {
             _ => text.push_str(inner),
         }
         text.push_str("%}");
-        rest = &tag[end + 2..];
+        rest = after;
     }
     text.push_str(rest);
     text
@@ -135,5 +142,8 @@ mod tests {
         let source = "a{%- generation -%}b{% endgeneration %}{% if x %}generation{% endif %}{% open";
         let plain = "a{%- with -%}b{% endwith %}{% if x %}generation{% endif %}{% open";
         assert_eq!(without_generation_tags(source), plain);
+        for open in ["{%}", "{%}%", "{%", "a{%}{% generation"] {
+            assert_eq!(without_generation_tags(open), open);
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `source` | where templates come from |
-//! | `environment`, `json`, `date` | Python's side of Jinja |
+//! | `environment`, `json`, `date`, `width` | Python's side of Jinja |
 //! | `guard` | from messages to ids, such that nothing in a message becomes a special token |
 //! | `facts` | what a template does with tools and reasoning |
 //! | `tools` | tools for templates that know none |
@@ -24,6 +24,7 @@ mod guard;
 mod json;
 mod source;
 mod tools;
+mod width;
 
 pub use billing::without_billing_line;
 pub use tools::tools_as_text;

@@ -47,6 +47,10 @@ const NONE: u32 = u32::MAX;
 /// The id of a character that is no token.
 const MISSING: u32 = u32::MAX;
 
+/// Bytes of a pre-token that are merged together. Merging takes 40 bytes for each, so this bounds the memory of a text
+/// without spaces; a longer run of letters is no word of any language.
+const LONGEST_WORD: usize = 64 << 10;
+
 type Queue = BinaryHeap<Reverse<(u32, u32, u32)>>;
 
 impl Bpe {
@@ -56,9 +60,25 @@ impl Bpe {
         {
             return ids.push(id);
         }
-        let mut word = Word { bpe: self, vocabulary, piece, symbols: symbols(vocabulary, piece) };
-        word.merge();
-        word.write(ids);
+        for piece in self.parts(piece) {
+            let mut word = Word { bpe: self, vocabulary, piece, symbols: symbols(vocabulary, piece) };
+            word.merge();
+            word.write(ids);
+        }
+    }
+
+    /// A word too long to be one is merged in parts. Where the whole text is one piece (scores) it stays whole.
+    fn parts<'p>(&self, piece: &'p str) -> impl Iterator<Item = &'p str> {
+        let longest = if matches!(self.ranks, Ranks::Merges(_)) { LONGEST_WORD } else { usize::MAX };
+        let mut rest = piece;
+        std::iter::from_fn(move || {
+            let cut = |end: &usize| rest.is_char_boundary(*end);
+            let end =
+                if rest.len() <= longest { rest.len() } else { (0..=longest).rev().find(cut).unwrap_or(0) };
+            let (part, left) = rest.split_at(end);
+            rest = left;
+            (!part.is_empty()).then_some(part)
+        })
     }
 
     /// Rank and token of merging two neighbours that together spell `text`.

@@ -15,6 +15,7 @@ use super::driver::IN_FLIGHT;
 use crate::embedder_args;
 use crate::engine_args::Started;
 use crate::failure::Failure;
+use crate::grammar_workers::grammar_workers;
 use crate::model_args::ModelArgs;
 
 /// Nobody waits for a single text here, so full batches are all that counts.
@@ -38,6 +39,7 @@ impl Models {
         let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
         let template = started.chat_template()?;
         let generator = Generator::new(tokenizer, template, Arc::new(started.handle));
+        let generator = generator.with_grammar_workers(grammar_workers());
         Ok(Models { name: started.name, generator, defaults, embedding })
     }
 }

@@ -16,6 +16,7 @@ use super::history::{Fitted, History, Room};
 use super::report::Report;
 use crate::engine_args::Started;
 use crate::failure::Failure;
+use crate::grammar_workers::grammar_workers;
 use crate::interrupt;
 use crate::output::{Output, tell};
 
@@ -69,6 +70,7 @@ impl Assistant {
         let template = started.chat_template()?;
         let Started { name, handle, .. } = started;
         let generator = Generator::new(tokenizer, template, Arc::new(handle));
+        let generator = generator.with_grammar_workers(grammar_workers());
         Ok(Assistant { name, generator, settings, told_forgetting: false })
     }
 

@@ -1,12 +1,14 @@
-//! Who may ask: keys, names, pages and certificates.
+//! Who may ask, and what they may do: keys, names, pages, proxies and certificates.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use clap::Args;
+use ropeway_server::guard::Guard;
 use ropeway_server::guard::host::Hosts;
 use ropeway_server::guard::keys::KeyRing;
+use ropeway_server::guard::origin::{Network, TrustedProxies};
 use ropeway_server::tls::Tls;
 
 use crate::failure::Failure;
@@ -19,13 +21,29 @@ const KEYS: &str = "ROPEWAY_API_KEYS";
 #[command(next_help_heading = "Access options")]
 pub struct AccessArgs {
     /// File of keys, one a line: KEY [name=NAME] [max-priority=CLASS]
-    /// [concurrency=N] [tokens-per-minute=N]; or put them into
-    /// `ROPEWAY_API_KEYS`
+    /// [concurrency=N] [tokens-per-minute=N] [models=A,B] [pull] [metrics]
+    /// [admin]; or put them into `ROPEWAY_API_KEYS`. A key may ask every model
+    /// and do nothing else, unless its line says so: models=A,B leaves it these
+    /// models only, pull lets it fetch models, metrics read /metrics, admin
+    /// load, unload, copy and delete models and all of these
     #[arg(long, value_name = "FILE")]
     api_keys_file: Option<PathBuf>,
-    /// Listen on addresses that others can reach without asking for keys
+    /// Listen on addresses that others can reach without asking for keys: they
+    /// may ask every model, and change none
     #[arg(long)]
     insecure: bool,
+    /// All clients share cached prompts, rather than each key its own: faster
+    /// where they have prompts in common, but one can find out by time and
+    /// `cached_tokens` what another has asked
+    #[arg(long)]
+    share_prefixes: bool,
+    /// /metrics needs no key
+    #[arg(long)]
+    open_metrics: bool,
+    /// Address or network of a proxy, as in 10.0.0.0/8, whose
+    /// `X-Forwarded-For` or `Forwarded` is believed; may be given several times
+    #[arg(long = "trusted-proxy", value_name = "NETWORK")]
+    trusted_proxies: Vec<Network>,
     /// Another name this server answers to; may be given several times
     #[arg(long = "allowed-host", value_name = "NAME")]
     allowed_hosts: Vec<String>,
@@ -68,8 +86,38 @@ impl AccessArgs {
         }
     }
 
+    /// Proxies whose word about their clients is believed.
+    pub fn proxies(&self) -> TrustedProxies {
+        TrustedProxies::new(self.trusted_proxies.clone())
+    }
+
+    /// Everything that is decided about a request before it is read, but for what clients may use.
+    pub fn guard(&self, asked_for: &[SocketAddr], listening: &[SocketAddr]) -> Result<Guard, Failure> {
+        Ok(Guard {
+            hosts: self.hosts(listening),
+            keys: self.keys(asked_for)?,
+            proxies: self.proxies(),
+            shares_prefixes: self.share_prefixes,
+            has_open_metrics: self.open_metrics,
+            ..Guard::default()
+        })
+    }
+
+    /// Who may do what, in a sentence for the operator.
+    pub fn summary(guard: &Guard, listening: &[SocketAddr]) -> String {
+        let is_public = listening.iter().any(|address| !address.ip().is_loopback());
+        match (guard.keys.len(), is_public) {
+            (0, false) => "everyone on this machine, without a key".into(),
+            (0, true) => {
+                "EVERYONE who can reach it may ask, without a key; only this machine may load, pull or delete models".into()
+            }
+            (1, _) => "one key; nobody without it".into(),
+            (keys, _) => format!("{keys} keys; nobody without one"),
+        }
+    }
+
     /// Names and pages that are let in.
-    pub fn hosts(&self, listening: &[SocketAddr]) -> Hosts {
+    fn hosts(&self, listening: &[SocketAddr]) -> Hosts {
         Hosts::new(listening, &self.allowed_hosts, &self.cors_origins)
     }
 
@@ -100,7 +148,8 @@ fn load(certificate: &Path, key: &Path) -> Result<Tls, Failure> {
 
 fn parse(text: &str, place: &str) -> Result<KeyRing, Failure> {
     text.parse().map_err(|error| {
-        let hint = "a line is KEY [name=NAME] [max-priority=CLASS] [concurrency=N] [tokens-per-minute=N]";
+        let hint = "a line is KEY [name=NAME] [max-priority=CLASS] [concurrency=N] [tokens-per-minute=N] [models=A,B] \
+                    [pull] [metrics] [admin]";
         Failure::new(format!("{place}: {error}"), hint)
     })
 }

@@ -3,7 +3,7 @@
 use ropeway_server::App;
 
 /// The whole text.
-pub fn ready(app: &App, urls: &[String]) -> String {
+pub fn ready(app: &App, urls: &[String], access: &str) -> String {
     let mut names: Vec<_> = app.models.all().iter().map(|model| model.name.clone()).collect();
     names.extend(app.embeddings.all().iter().map(|model| model.name.clone()));
     let first = names.first().map_or("", String::as_str);
@@ -17,6 +17,7 @@ ropeway serves {names} on {urls}
   OpenAI:    OPENAI_BASE_URL={url}/v1
   Anthropic: ANTHROPIC_BASE_URL={url}
   Ollama:    OLLAMA_HOST={url}
+  access:    {access}
   all paths: {url}/docs      metrics: {url}/metrics      health: {url}/health",
         names = names.join(", "),
         urls = urls.join(", "),

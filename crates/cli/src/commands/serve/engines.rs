@@ -4,6 +4,8 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ropeway_hub::ModelFiles;
+use ropeway_server::model::EngineState;
 use ropeway_server::{Model, ModelFacts};
 use ropeway_text::Tokenizer;
 
@@ -12,6 +14,7 @@ use super::logs;
 use crate::engine_args::{EngineArgs, For, Started};
 use crate::facts::Facts;
 use crate::failure::Failure;
+use crate::grammar_workers::grammar_workers;
 use crate::model_args::ModelArgs;
 
 /// Time before a fallen engine is started again: a model that falls at every request must not keep the machine busy
@@ -28,8 +31,8 @@ pub struct Recipe {
     pub engine: EngineArgs,
     /// How the model is run.
     pub options: ModelArgs,
-    /// Its name in the store, or its path.
-    pub given: String,
+    /// Its files.
+    pub files: ModelFiles,
     /// What clients call it.
     pub name: String,
     /// Bytes of KV memory.
@@ -38,7 +41,7 @@ pub struct Recipe {
 
 impl Recipe {
     fn cook(&self) -> Result<Started, Failure> {
-        self.engine.start(&self.options, &self.given, For::ManyWithin(self.kv))
+        self.engine.start_files(&self.options, self.files.clone(), For::ManyWithin(self.kv))
     }
 }
 
@@ -76,7 +79,8 @@ fn served(started: Started, name: String) -> Result<(Model, JoinHandle<()>), Fai
     let facts = Facts::of(&started.files, &started.checkpoint).for_server();
     let facts = ModelFacts { memory: started.memory, ..facts };
     let Started { handle, thread, .. } = started;
-    Ok((Model::new(name, tokenizer, template, facts, handle), thread))
+    let model = Model::new(name, tokenizer, template, facts, handle);
+    Ok((model.with_grammar_workers(grammar_workers()), thread))
 }
 
 /// Starts the engine again whenever it falls, as long as the model is there. One that ends by itself was told to, or
@@ -85,6 +89,8 @@ fn watch(model: Weak<Model>, mut thread: JoinHandle<()>, recipe: Recipe, promise
     std::thread::spawn(move || {
         while thread.join().is_err() {
             tracing::error!(target: "engine", model = recipe.name, "the engine fell; starting it again");
+            let tell = |state| model.upgrade().map(|model| model.set_engine_state(state));
+            tell(EngineState::Restarting);
             std::thread::sleep(BREATH);
             let Some(model) = model.upgrade() else { break };
             match recipe.cook() {
@@ -94,6 +100,7 @@ fn watch(model: Weak<Model>, mut thread: JoinHandle<()>, recipe: Recipe, promise
                 }
                 Err(failure) => {
                     tracing::error!(target: "engine", model = recipe.name, %failure, "the engine could not be started again");
+                    model.set_engine_state(EngineState::Failed { why: failure.to_string() });
                     break;
                 }
             }

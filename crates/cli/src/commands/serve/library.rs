@@ -1,15 +1,17 @@
 //! The server's library on this machine: the hub's store for files, engines on the CPU for models.
 //!
-//! Clients can name models of the store only, never paths: what lies elsewhere on the disk is none of their business.
+//! Clients can name models of the store only, never paths: what lies elsewhere on the disk is none of their business. Their
+//! names are understood without a look at the disk ([`Hub::parse_name`]), so that no answer, and no time it takes, tells whether
+//! a path exists.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use indicatif::BinaryBytes;
 use ropeway_hub::progress::Stage;
-use ropeway_hub::{Hub, HubError, ModelFiles, ModelRef, Progress};
+use ropeway_hub::{Cancel, Check, Hub, HubError, ModelFiles, ModelRef, Progress, PullOptions, SourceError};
 use ropeway_server::error::{ApiError, Kind};
-use ropeway_server::library::{Fetching, Installed, Library};
+use ropeway_server::library::{Download, Fetching, Installed, Library};
 use ropeway_server::{Model, ModelFacts};
 use ropeway_weights::Checkpoint;
 
@@ -18,6 +20,7 @@ use super::ledger::Ledger;
 use crate::engine_args::EngineArgs;
 use crate::facts::Facts;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::model_args::ModelArgs;
 
 /// A model needs KV memory for so many tokens to be of use, or for its window if that is shorter.
@@ -29,9 +32,25 @@ pub struct Shelves {
     engine: EngineArgs,
     options: ModelArgs,
     /// Models of the operator's own: their names and where they are.
-    own: Vec<(String, String)>,
+    own: Vec<OwnModel>,
     ledger: Arc<Ledger>,
     log_batches: bool,
+}
+
+/// A file or folder that the operator gave.
+struct OwnModel {
+    /// What clients call it.
+    name: String,
+    /// Where it is.
+    path: String,
+}
+
+/// A model that a client may name.
+enum Known {
+    /// One of the operator's own.
+    Own(ModelRef),
+    /// A name of the store.
+    Named(ModelRef),
 }
 
 impl Shelves {
@@ -43,10 +62,11 @@ impl Shelves {
         log_batches: bool,
     ) -> Result<Shelves, Failure> {
         let hub = Hub::from_env()?;
+        tell_damage(&hub);
         let own = given
             .iter()
             .filter(|given| matches!(hub.parse(given), Ok(ModelRef::Local(_))))
-            .map(|given| (served_name(given), given.clone()))
+            .map(|given| OwnModel { name: served_name(given), path: given.clone() })
             .collect();
         let ledger = Ledger::new(crate::memory::available());
         Ok(Shelves { hub, engine, options, own, ledger, log_batches })
@@ -58,31 +78,25 @@ impl Shelves {
     }
 
     /// Other names of models on disk.
-    pub fn copies(&self) -> Result<Vec<ropeway_server::Alias>, Failure> {
-        let aliases = self.hub.aliases()?.into_iter();
-        Ok(aliases.map(|(pattern, model)| ropeway_server::Alias { pattern, model }).collect())
+    pub fn copies(&self) -> Vec<ropeway_server::Alias> {
+        let aliases = self.hub.aliases().into_iter();
+        aliases.map(|(pattern, model)| ropeway_server::Alias { pattern, model }).collect()
     }
 
     /// Loads a model that the operator named, fetching it first if need be. It is loaded even if memory seems short:
     /// the operator may know better.
     pub fn start(&self, given: &str) -> Result<Arc<Model>, Failure> {
-        let files = crate::pulling::pull(&self.hub, given)?.files;
+        let files = self.options.files(&self.hub, given)?;
         let need = self.need(&files)?;
         if self.ledger.free().is_some_and(|free| free < need.least()) {
             tracing::warn!(target: "library", model = given, "{}", need.lacking(&self.ledger));
         }
-        self.run(given, need)
+        self.run(served_name(given), files, need)
     }
 
-    fn run(&self, given: &str, need: Need) -> Result<Arc<Model>, Failure> {
+    fn run(&self, name: String, files: ModelFiles, need: Need) -> Result<Arc<Model>, Failure> {
         let kv = self.engine.kv_memory().unwrap_or_else(|| need.share(self.ledger.free()));
-        let recipe = Recipe {
-            engine: self.engine.clone(),
-            options: self.options.clone(),
-            given: given.to_owned(),
-            name: served_name(given),
-            kv,
-        };
+        let recipe = Recipe { engine: self.engine.clone(), options: self.options.clone(), files, name, kv };
         let promise = self.ledger.promise(need.weights + kv);
         let model = engines::start(recipe, promise)?;
         if self.log_batches {
@@ -98,16 +112,38 @@ impl Shelves {
     }
 
     /// What a client may name: models of the store, and those the operator gave.
-    fn known(&self, name: &str) -> Result<String, ApiError> {
-        if let Some((_, path)) = self.own.iter().find(|(own, _)| own == name) {
-            return Ok(path.clone());
+    fn known(&self, name: &str) -> Result<Known, ApiError> {
+        match self.own.iter().find(|own| own.name == name) {
+            Some(own) => self.hub.parse(&own.path).map(Known::Own),
+            None => self.hub.parse_name(name).map(Known::Named),
         }
-        match self.hub.parse(name).map_err(|error| told(&error))? {
-            ModelRef::Local(_) => Err(missing(
-                "a model is named as in /api/tags, or as org/repo on Hugging Face; paths are for --model",
-            )),
-            model => Ok(model.id().map_err(|error| told(&error))?.name),
+        .map_err(|error| told(&error))
+    }
+}
+
+impl Known {
+    fn model(&self) -> &ModelRef {
+        match self {
+            Known::Own(model) | Known::Named(model) => model,
         }
+    }
+
+    /// What it is called when it is served.
+    fn served_name(&self, asked: &str) -> Result<String, ApiError> {
+        match self {
+            Known::Own(_) => Ok(asked.to_owned()),
+            Known::Named(model) => model.id().map(|id| id.name).map_err(|error| told(&error)),
+        }
+    }
+}
+
+/// Logs what is wrong with the store, once.
+fn tell_damage(hub: &Hub) {
+    crate::pulling::tell_broken_aliases(hub, |error| {
+        tracing::warn!(target: "library", "{error}; {}", error.hint());
+    });
+    for error in hub.list().map(|listing| listing.broken).unwrap_or_default() {
+        tracing::warn!(target: "library", "{error}; {}", error.hint());
     }
 }
 
@@ -166,47 +202,81 @@ impl Library for Shelves {
                 facts: ModelFacts { modified: model.manifest.pulled_at, ..facts(&model.files()) },
             })
             .collect();
-        for (name, model) in self.hub.aliases().map_err(|error| told(&error))? {
+        for (name, model) in self.hub.aliases() {
             let facts = all.iter().find(|other| other.name == model).map(|other| other.facts.clone());
             all.extend(facts.map(|facts| Installed { name, facts }));
         }
-        let own = self.own.iter().filter_map(|(name, path)| {
-            Some(Installed { name: name.clone(), facts: facts(&self.hub.resolve(path).ok()?) })
+        let own = self.own.iter().filter_map(|own| {
+            Some(Installed { name: own.name.clone(), facts: facts(&self.hub.resolve(&own.path).ok()?) })
         });
         all.extend(own);
         Ok(all)
     }
 
-    fn fetch(&self, name: &str, report: &mut dyn FnMut(Fetching)) -> Result<(), ApiError> {
-        let name = self.known(name)?;
-        let pulled = self.hub.pull(&name, &mut |progress| report(fetching(&progress)));
-        pulled.map(drop).map_err(|error| told(&error))
+    fn download(&self, name: &str) -> Result<Arc<dyn Download>, ApiError> {
+        let known = self.known(name)?;
+        Ok(Arc::new(HubDownload {
+            hub: self.hub.clone(),
+            name: known.served_name(name)?,
+            model: known.model().clone(),
+            cancel: interrupt::pulls().child(),
+        }))
     }
 
     fn load(&self, name: &str) -> Result<Arc<Model>, ApiError> {
-        let name = self.known(name)?;
-        let files = self.hub.resolve(&name).map_err(|error| told(&error))?;
+        let known = self.known(name)?;
+        let name = known.served_name(name)?;
+        let files = self.hub.resolve_model(known.model()).map_err(|error| told(&error))?;
+        self.options.verify(&self.hub, known.model()).map_err(|error| told(&error))?;
         let need = self.need(&files).map_err(|failure| unloadable(&name, &failure))?;
         if !self.ledger.wait_for(need.least()) {
             let what = format!("there is no room for {name}: {}", need.lacking(&self.ledger));
             return Err(ApiError::new(Kind::NoRoom, what));
         }
-        self.run(&name, need).map_err(|failure| unloadable(&name, &failure))
+        self.run(name.clone(), files, need).map_err(|failure| unloadable(&name, &failure))
     }
 
     fn copy(&self, model: &str, name: &str) -> Result<String, ApiError> {
-        let model = self.known(model)?;
-        self.hub.copy(&model, name).map_err(|error| told(&error))
+        match self.known(model)? {
+            Known::Own(_) => Err(operators_own(model)),
+            Known::Named(model) => self.hub.copy(&model, name).map_err(|error| told(&error)),
+        }
     }
 
     fn delete(&self, name: &str) -> Result<String, ApiError> {
-        if self.own.iter().any(|(own, _)| own == name) {
-            return Err(ApiError::invalid(format!(
-                "{name:?} is a file of the operator's own; it can be unloaded only"
-            )));
+        if self.own.iter().any(|own| own.name == name) {
+            return Err(operators_own(name));
         }
-        self.hub.remove(name).map(|removed| removed.name).map_err(|error| told(&error))
+        self.hub.remove_name(name).map(|removed| removed.name).map_err(|error| told(&error))
     }
+}
+
+/// A download from where the hub gets models.
+struct HubDownload {
+    hub: Hub,
+    name: String,
+    model: ModelRef,
+    cancel: Cancel,
+}
+
+impl Download for HubDownload {
+    fn model(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, report: &mut dyn FnMut(Fetching)) -> Result<(), ApiError> {
+        let options = PullOptions { check: Check::Checksums, cancel: self.cancel.clone() };
+        let pulled = self.hub.pull_model(&self.model, &options, &mut |progress| report(fetching(&progress)));
+        pulled.map(drop).map_err(|error| told(&error))
+    }
+
+    fn stop(&self) {
+        self.cancel.cancel();
+    }
+}
+
+fn operators_own(name: &str) -> ApiError {
+    ApiError::invalid(format!("{name:?} is a file of the operator's own; it can be loaded and unloaded only"))
 }
 
 fn fetching(progress: &Progress<'_>) -> Fetching {
@@ -237,19 +307,49 @@ fn missing(message: impl Into<String>) -> ApiError {
     ApiError::new(Kind::NotFound, message).about("model").coded("model_not_found")
 }
 
-/// What the hub says, with what to do about it.
+/// What the hub says, with what to do about it. Where the store is, and what is wrong with its files, is for the log only.
 fn told(error: &HubError) -> ApiError {
     match error {
         HubError::NotPulled { name } => missing(format!(
             "{name} is not on this machine yet; fetch it with POST /api/pull, or `ropeway pull {name}`"
         )),
-        HubError::UnknownModel { .. } | HubError::NoSuchPath { .. } => {
-            missing(format!("{error}; {}", error.hint()))
+        HubError::UnknownModel { .. } => missing(format!(
+            "{error}; a model is named as in /api/tags, or as org/repo on Hugging Face; paths are for --model"
+        )),
+        HubError::Damaged { name, .. } => {
+            tracing::error!(target: "library", "{error}; {}", error.hint());
+            missing(format!(
+                "{name} is damaged; fetch it again with POST /api/pull, or `ropeway pull {name}`"
+            ))
         }
-        HubError::BadAlias { .. } | HubError::HasOtherNames { .. } | HubError::YourOwnFile { .. } => {
+        HubError::AllSourcesFailed { attempts, .. } => {
+            let kind = attempts.last().map_or(Kind::Overloaded, |attempt| kind_of(&attempt.error));
+            ApiError::new(kind, error.to_string())
+        }
+        HubError::Cancelled => ApiError::new(
+            Kind::Overloaded,
+            "the download was stopped; ask again, and it goes on where it was",
+        ),
+        HubError::BadAlias { .. } | HubError::HasOtherNames { .. } => {
             ApiError::invalid(format!("{error}; {}", error.hint()))
         }
-        _ => ApiError::new(Kind::Internal, format!("{error}; {}", error.hint())),
+        _ => {
+            tracing::error!(target: "library", "{error}; {}", error.hint());
+            ApiError::new(
+                Kind::Internal,
+                "the store of models can't be read or written; see the server's log",
+            )
+        }
+    }
+}
+
+/// Whose fault it is that a source delivered nothing: the name's, or nobody's that a client knows.
+fn kind_of(error: &SourceError) -> Kind {
+    match error {
+        SourceError::NotFound { .. } | SourceError::Refused { .. } => Kind::NotFound,
+        SourceError::SeveralFiles { .. } | SourceError::NoWeights => Kind::Invalid,
+        SourceError::DiskFull { .. } => Kind::NoRoom,
+        _ => Kind::Overloaded,
     }
 }
 

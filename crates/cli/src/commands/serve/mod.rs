@@ -2,11 +2,12 @@
 //!
 //! Layout: [`access`], [`limits`], [`logs`] and [`embeddings`] are groups of its flags, [`banner`] is what a person sees at the start,
 //! [`library`] knows the models on disk and [`ledger`] the memory they take, [`engines`] loads them and starts them again
-//! if they fall.
+//! if they fall, [`end`] makes sure that the server ends.
 
 mod access;
 mod banner;
 mod embeddings;
+mod end;
 mod engines;
 mod ledger;
 mod library;
@@ -16,12 +17,14 @@ mod logs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use ropeway_server::connections::slots::ConnectionLimits;
 use ropeway_server::guard::Guard;
 use ropeway_server::library::{Library, Shelf};
+use ropeway_server::model::promised::Arrival;
 use ropeway_server::observe::otlp::Exporter;
 use ropeway_server::ops::health::Phase;
 use ropeway_server::serve::Listening;
@@ -35,6 +38,7 @@ use self::logs::LogArgs;
 use crate::descriptors::raise_limit;
 use crate::engine_args::EngineArgs;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::model_args::ModelArgs;
 use crate::output::tell;
 
@@ -96,7 +100,10 @@ impl Serve {
         self.logs.start();
         raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(self.serve())
+        let served = runtime.block_on(self.serve());
+        // Whatever still blocks a thread is not waited for: it ends with the process.
+        runtime.shutdown_background();
+        served
     }
 
     /// Whether it could be served with these settings: keys and certificates are there and fit.
@@ -111,16 +118,21 @@ impl Serve {
         let addresses = listening.addresses()?;
         let shelves = Arc::new(self.shelves()?);
         let app = Arc::new(self.app(&addresses, &shelves)?);
+        self.report_loading(&app);
         let drain = Duration::from_secs(self.drain_timeout);
+        let ending = end::hear(drain)?;
         let (failed, failure) = tokio::sync::oneshot::channel();
         self.load(Arc::clone(&app), shelves, addresses, failed);
         let (told, was_told) = tokio::sync::oneshot::channel();
         let shutdown = async move {
             tokio::select! {
-                () = signal() => {}
-                Ok(failure) = failure => { let _ = told.send(failure); }
+                () = ending => {}
+                // A pull that was stopped because the server ends is no failure.
+                Ok(failure) = failure => if !interrupt::pulls().is_cancelled() {
+                    end::fail(drain, &failure);
+                    let _ = told.send(failure);
+                }
             }
-            tokio::spawn(quit_at_once());
         };
         listening.serve(app, drain, shutdown).await?;
         was_told.await.map_or(Ok(()), Err)
@@ -132,24 +144,38 @@ impl Serve {
 
     fn app(&self, addresses: &[SocketAddr], shelves: &Arc<Shelves>) -> Result<App, Failure> {
         let alias = |alias: &Alias| Alias { model: served_name(&alias.model), ..alias.clone() };
-        let models = Models::new(self.aliases.iter().map(alias).collect());
-        for copy in shelves.copies()? {
+        let models = Models::new(self.aliases.iter().map(alias).collect())
+            .giving(self.models.iter().map(|given| served_name(given)));
+        for copy in shelves.copies() {
             models.add_copy(copy);
+        }
+        for given in &self.models {
+            models.promise(&served_name(given));
         }
         let library: Arc<dyn Library> = Arc::clone(shelves) as _;
         Ok(App {
             embeddings: self.embed.models(&self.options, shelves.ledger(), self.logs.log_batches),
             shelf: (!self.fixed_models).then(|| Shelf::new(library)),
             limits: self.limits.limits(),
+            memory: self.limits.memory(),
+            connections: ConnectionLimits { proxies: self.access.proxies(), ..self.limits.connections() },
             guard: Guard {
-                hosts: self.access.hosts(addresses),
-                keys: self.access.keys(&self.listen)?,
                 allowance: self.limits.allowance(),
-                ..Guard::default()
+                ..self.access.guard(&self.listen, addresses)?
             },
             exporter: self.logs.otlp_endpoint.clone().map(Exporter::start),
             ..App::new(if self.any_model { models.taking_any_name() } else { models })
         })
+    }
+
+    /// Tells those who ask for a promised model how far it is.
+    fn report_loading(&self, app: &Arc<App>) {
+        let app = Arc::downgrade(app);
+        self.options.report.subscribe(move |given, done| {
+            if let Some(app) = app.upgrade() {
+                app.models.load_progress(&served_name(given), done);
+            }
+        });
     }
 
     /// Loads the models beside the server, so that it answers questions about its health from the start.
@@ -162,9 +188,12 @@ impl Serve {
     ) {
         std::thread::spawn(move || {
             for given in &self.models {
+                let name = served_name(given);
+                app.models.arrives(&name, Arrival::Loading { since: Instant::now(), done: None });
                 match start(&app, &shelves, given) {
                     Ok(model) => app.models.add(model),
                     Err(failure) => {
+                        app.models.arrives(&name, Arrival::Failed { why: failure.to_string() });
                         let _ = failed.send(failure);
                         return;
                     }
@@ -173,7 +202,8 @@ impl Serve {
             app.life.enter(Phase::Ready);
             let urls = self.access.urls(&addresses);
             if self.logs.is_for_people() {
-                tell(&banner::ready(&app, &urls));
+                let access = AccessArgs::summary(&app.guard, &addresses);
+                tell(&banner::ready(&app, &urls, &access));
             } else {
                 tracing::info!(target: "serve", urls = urls.join(" "), "ready");
             }
@@ -189,27 +219,4 @@ fn start(app: &App, shelves: &Shelves, given: &str) -> Result<Arc<Model>, Failur
         return Err(Failure::new(what, "leave one --model out, or give its file another name"));
     }
     shelves.start(given)
-}
-
-/// Waits for the word to end: SIGTERM or Ctrl-C.
-async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            tracing::info!(target: "serve", "finishing what runs; Ctrl-C again to quit at once");
-            return;
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
-}
-
-async fn quit_at_once() {
-    if tokio::signal::ctrl_c().await.is_ok() {
-        std::process::exit(130);
-    }
 }

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::input;
 use crate::ask::Wire;
+use crate::intake::shape::{Field, Holds};
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -36,10 +37,22 @@ pub struct ResponsesRequest {
     safety_identifier: Option<String>,
     prompt_cache_key: Option<String>,
     priority: Option<String>,
+    /// Cached prompts are shared only with requests of the same salt.
+    cache_salt: Option<String>,
     metadata: Option<Value>,
 }
 
 impl Wire for ResponsesRequest {
+    const FIELDS: &'static [Field] = &[
+        Field::new("input", Holds::ConversationOrText),
+        Field::new("instructions", Holds::Prompt),
+        // What a response repeats.
+        Field::new("tools", Holds::Conversation),
+        Field::new("tool_choice", Holds::ConversationOrText),
+        Field::new("text", Holds::Conversation),
+        Field::new("metadata", Holds::Conversation),
+    ];
+
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
@@ -51,6 +64,10 @@ impl Wire for ResponsesRequest {
 
     fn priority(&self) -> Option<&str> {
         self.priority.as_deref()
+    }
+
+    fn cache_salt(&self) -> Option<&str> {
+        self.cache_salt.as_deref()
     }
 }
 

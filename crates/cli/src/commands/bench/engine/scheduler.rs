@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ropeway_engine::StepRecord;
+use ropeway_engine::{ClientId, Request, StepRecord};
 use serde::Serialize;
 
 use super::Sizes;
@@ -16,6 +16,9 @@ const RUNNING: usize = 64;
 
 /// Requests behind them.
 const WAITING: usize = 1000;
+
+/// Accounts that these requests are on.
+const ACCOUNTS: u64 = 50;
 
 /// Steps that are looked at.
 const STEPS: u64 = 20;
@@ -65,8 +68,11 @@ fn crowded_steps(lab: &mut Lab, sizes: &Sizes) -> Result<Vec<StepRecord>, Failur
         stream.wait();
         stream.wait();
     }
-    for _ in 0..WAITING {
-        streams.push(lab.submit(sizes.prompt, sizes.new)?);
+    // Of several accounts, because one alone gets no more than a share of the queue.
+    for index in 0..WAITING {
+        let client = ClientId::account(index as u64 % ACCOUNTS);
+        let prompt = lab.prompt(sizes.prompt);
+        streams.push(lab.submit_request(Request { client, ..Request::greedy(prompt, sizes.new) })?);
     }
     // The step under way may have begun before the crowd was there.
     let begin = lab.steps() + 1;

@@ -17,6 +17,7 @@ use super::Sizes;
 use super::lab::{Lab, finish};
 use crate::commands::bench::statistics::median;
 use crate::failure::Failure;
+use crate::grammar_workers::grammar_workers;
 
 /// Requests at once: what the pipeline sends.
 const AT_ONCE: usize = 18;
@@ -60,7 +61,7 @@ pub fn measure(
     tokenizer: &Tokenizer,
     threads: usize,
 ) -> Result<Structured, Failure> {
-    let compiler = Compiler::new(tokenizer);
+    let compiler = Compiler::new(tokenizer).with_workers(grammar_workers());
     let compile = |schema: Value| {
         let spec = GrammarSpec::JsonSchema { schema, strictness: Strictness::Strict };
         compiler.compile(&spec, None).map_err(|error| Failure::new(error, "report this as a bug"))

@@ -1,0 +1,60 @@
+//! Rows 10 and 12: what a server says about itself.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::client::{Client, new_text, read};
+use crate::default_models;
+use crate::home::{INSTALLED, client, server_with_store};
+use crate::my_turn;
+use crate::names::OPERATOR;
+use crate::support::server::{Server, until};
+
+#[test]
+fn a_server_without_its_model_is_not_ready() {
+    let _turn = my_turn();
+    let Some(server) = server_with_store() else { return };
+    let operator = client(&server).with_key(OPERATOR);
+    assert_eq!(operator.get("/health").status, 200);
+    assert_eq!(operator.post("/api/generate", &json!({"model": INSTALLED, "keep_alive": 0})).status, 200);
+    let health = operator.get("/health");
+    assert_eq!(health.status, 503, "nothing is loaded: {}", health.body);
+    assert!(health.body.contains(INSTALLED), "it says which: {}", health.body);
+    assert_eq!(operator.post("/api/generate", &json!({"model": INSTALLED, "stream": false})).status, 200);
+    assert_eq!(operator.get("/health").status, 200, "{}", operator.get("/health").body);
+}
+
+/// The stated time may be this many times too long or too short: the load ahead is only estimated.
+const TOLERANCE: f64 = 6.0;
+
+/// A request that holds most of the memory for a while.
+fn long_request(client: &Client) -> std::net::TcpStream {
+    let body = json!({"prompt": new_text(60), "max_tokens": 120, "ignore_eos": true});
+    client.send("POST", "/v1/completions", &[], body.to_string().as_bytes())
+}
+
+#[test]
+fn a_full_queue_says_when_there_will_be_room() {
+    let _turn = my_turn();
+    let Some(model) = default_models::smollm2() else { return };
+    // Memory for one or two at a time, and two of one client may wait: the last place is for others.
+    let small = ["--context", "256", "--kv-memory", "6MiB", "--queue", "3", "--no-embeddings"];
+    let server = Server::start(model.to_str().unwrap(), &small);
+    let client = client(&server);
+    // Its speed is known once some have finished.
+    for _ in 0..2 {
+        assert_eq!(read(long_request(&client)).status, 200);
+    }
+    let ahead: Vec<_> = (0..12).map(|_| long_request(&client)).collect();
+    until("the queue is full", || server.waiting() >= 2);
+    let refused = client.post("/v1/completions", &json!({"prompt": "Hi", "max_tokens": 2}));
+    let began = Instant::now();
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    let said: f64 = refused.header("retry-after").unwrap().parse().unwrap();
+    until("there is room", || server.waiting() < 2);
+    let took = began.elapsed().max(Duration::from_secs(1)).as_secs_f64();
+    println!("row 12: retry after {said} s, room after {took:.1} s");
+    assert!((took / TOLERANCE..took * TOLERANCE + 1.0).contains(&said), "{said} s said, {took:.1} s it was");
+    drop(ahead);
+}

@@ -1,0 +1,261 @@
+//! What a body costs: the memory that a request takes at its peak, against the bytes that were sent. In a test binary of
+//! its own: it counts every byte of the process.
+
+#![allow(unsafe_code, reason = "counting bytes takes a global allocator")]
+
+#[path = "../../../tests/default_models.rs"]
+mod default_models;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http;
+use futures_util::stream;
+use ropeway_embed::{Embedder, EmbedderOptions};
+use ropeway_engine::{Backend, EventStream, Load, Rejected, Request};
+use ropeway_executor::Limits;
+use ropeway_server::embedding::{EmbeddingModel, EmbeddingModels, Ready};
+use ropeway_server::{App, Model, ModelFacts, Models, router};
+use ropeway_text::{ChatTemplate, Tokenizer};
+use ropeway_weights::Checkpoint;
+use tower::ServiceExt;
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn add(bytes: usize) {
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+// SAFETY: every call goes to the system's allocator as it came; counting touches no memory of theirs.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        add(size);
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from `System`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Tokens of the model: as many as any has, so that bodies are read rather than refused.
+const CONTEXT: usize = 1 << 20;
+
+/// A backend that takes nothing: what is measured comes before.
+struct Nobody(Limits);
+
+impl Backend for Nobody {
+    fn submit(&self, request: Request) -> Result<EventStream, Rejected> {
+        Err(Rejected::TooLong { tokens: request.prompt.len(), room: 0 })
+    }
+
+    fn limits(&self) -> Limits {
+        self.0
+    }
+
+    fn load(&self) -> Load {
+        Load::default()
+    }
+
+    fn stop(&self) {}
+}
+
+fn app() -> Option<Arc<App>> {
+    let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
+    let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
+    let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
+    let vocab = tokenizer.vocab_size();
+    let backend = Nobody(Limits { context: CONTEXT, blocks: CONTEXT, vocab, ..Limits::EXAMPLE });
+    let models = Models::default().taking_any_name();
+    models.add(Arc::new(Model::new("m".into(), tokenizer, template, ModelFacts::default(), backend)));
+    Some(Arc::new(App { embeddings: embeddings()?, ..App::new(models) }))
+}
+
+fn embeddings() -> Option<EmbeddingModels> {
+    let folder = default_models::minilm()?;
+    let load = move || {
+        let checkpoint = Checkpoint::open(&folder).map_err(|error| error.to_string())?;
+        let embedder = Embedder::load(&checkpoint, &EmbedderOptions::default(), &mut |_, _| {});
+        let embedder = embedder.map(Arc::new).map_err(|error| error.to_string())?;
+        Ok(Ready { embedder, facts: ModelFacts::default() })
+    };
+    Some(EmbeddingModels::new(vec![EmbeddingModel::new("m".into(), Arc::new(load))]))
+}
+
+/// `{"model": "m", HEAD ITEM,ITEM,... TAIL}` of about so many bytes.
+fn body(head: &str, item: &str, tail: &str, bytes: usize) -> Bytes {
+    let count = bytes.saturating_sub(head.len() + tail.len()) / (item.len() + 1);
+    let items = format!("{item},").repeat(count);
+    format!("{{\"model\":\"m\",\"max_tokens\":1,{head}{items}{item}{tail}}}").into()
+}
+
+/// A body with one long text.
+fn text_body(head: &str, piece: &str, tail: &str, bytes: usize) -> Bytes {
+    let text = piece.repeat(bytes.saturating_sub(head.len() + tail.len()) / piece.len());
+    format!("{{\"model\":\"m\",\"max_tokens\":1,{head}\"{text}\"{tail}}}").into()
+}
+
+/// Nested objects.
+fn deep_body(head: &str, tail: &str, bytes: usize) -> Bytes {
+    let levels = bytes / 6;
+    let (open, close) = ("{\"a\":".repeat(levels), "}".repeat(levels));
+    format!("{{\"model\":\"m\",\"max_tokens\":1,{head}{open}0{close}{tail}}}").into()
+}
+
+/// What a request took at its peak, and its status.
+struct Cost {
+    peak: usize,
+    status: u16,
+}
+
+async fn cost(app: &Arc<App>, path: &str, body: &Bytes) -> Cost {
+    let pieces: Vec<_> = (0..body.len())
+        .step_by(64 << 10)
+        .map(|start| Ok::<_, std::io::Error>(body.slice(start..body.len().min(start + (64 << 10)))))
+        .collect();
+    let request = http::Request::post(path).header("content-length", body.len());
+    let request = request.body(Body::from_stream(stream::iter(pieces))).expect("a request");
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let response = router(Arc::clone(app)).oneshot(request).await.expect("an answer");
+    let status = response.status().as_u16();
+    let _ = to_bytes(response.into_body(), 1 << 30).await;
+    Cost { peak: PEAK.load(Ordering::Relaxed).saturating_sub(before), status }
+}
+
+/// The fields of every route that a client could fill with lists or texts: what stands before and after the value.
+const FIELDS: [(&str, &str, &str); 40] = [
+    ("/v1/chat/completions", "\"messages\":", ""),
+    ("/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":", "}]"),
+    ("/v1/chat/completions", "\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":", "}]"),
+    ("/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":", ""),
+    ("/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"unknown\":", ""),
+    ("/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"response_format\":", ""),
+    (
+        "/v1/chat/completions",
+        "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"chat_template_kwargs\":",
+        "",
+    ),
+    ("/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stop\":", ""),
+    ("/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logit_bias\":", ""),
+    ("/v1/completions", "\"prompt\":", ""),
+    ("/v1/completions", "\"prompt\":[\"a\",", "]"),
+    ("/v1/completions", "\"prompt\":[\"a\",\"b\",\"c\"],\"stop\":", ""),
+    ("/v1/completions", "\"prompt\":[\"a\",\"b\",\"c\"],\"guided_json\":", ""),
+    ("/v1/completions", "\"prompt\":\"x\",\"unknown\":", ""),
+    ("/v1/embeddings", "\"input\":", ""),
+    ("/v1/embeddings", "\"input\":[", "]"),
+    ("/v1/embeddings", "\"input\":\"x\",\"unknown\":", ""),
+    ("/v1/rerank", "\"query\":\"q\",\"documents\":", ""),
+    ("/v1/rerank", "\"documents\":[\"a\"],\"query\":", ""),
+    ("/v1/responses", "\"input\":", ""),
+    ("/v1/responses", "\"input\":\"x\",\"tools\":", ""),
+    ("/v1/responses", "\"input\":\"x\",\"instructions\":", ""),
+    ("/v1/responses", "\"input\":\"x\",\"metadata\":", ""),
+    ("/tokenize", "\"prompt\":", ""),
+    ("/tokenize", "\"messages\":", ""),
+    ("/detokenize", "\"tokens\":", ""),
+    ("/v1/messages", "\"messages\":", ""),
+    ("/v1/messages", "\"messages\":[{\"role\":\"user\",\"content\":", "}]"),
+    ("/v1/messages", "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"system\":", ""),
+    ("/v1/messages", "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":", ""),
+    ("/v1/messages/count_tokens", "\"messages\":[{\"role\":\"user\",\"content\":", "}]"),
+    ("/api/chat", "\"messages\":", ""),
+    ("/api/chat", "\"messages\":[{\"role\":\"user\",\"content\":", "}]"),
+    ("/api/generate", "\"prompt\":", ""),
+    ("/api/generate", "\"prompt\":\"x\",\"context\":", ""),
+    ("/api/embed", "\"input\":", ""),
+    ("/api/embeddings", "\"prompt\":", ""),
+    ("/generate", "\"prompt\":", ""),
+    ("/generate/batch", "\"prompts\":", ""),
+    ("/api/show", "\"unknown\":", ""),
+];
+
+/// Values that are much larger in memory than on the wire.
+fn hostile(head: &str, tail: &str, bytes: usize) -> Vec<(&'static str, Bytes)> {
+    let (list, end) = (format!("{head}["), format!("]{tail}"));
+    vec![
+        ("numbers", body(&list, "0", &end, bytes)),
+        ("lists", body(&list, "[]", &end, bytes)),
+        ("lists of numbers", body(&list, "[0]", &end, bytes)),
+        ("objects", body(&list, "{}", &end, bytes)),
+        ("objects with a field", body(&list, "{\"a\":0}", &end, bytes)),
+        ("texts", body(&list, "\"\"", &end, bytes)),
+        ("fields", body(&format!("{head}{{\"a\":0,"), "\"a\":0", &format!("}}{tail}"), bytes)),
+        ("nested", deep_body(head, tail, bytes)),
+        ("escapes", text_body(head, "\\n", tail, bytes)),
+        ("a few escapes", text_body(head, "aaaa bbbb cccc dddd eeee \\u00e9", tail, bytes)),
+        ("characters that errors write in full", text_body(head, "\u{7f}", tail, bytes)),
+        ("one word", text_body(head, "a", tail, bytes)),
+    ]
+}
+
+/// Bytes of a body as large as the server reads, and of one that is dense for its size.
+const LARGE: usize = 31 << 20;
+const DENSE: usize = 1 << 20;
+
+/// The first fields of routes whose bodies are tried at full size; the others have the same types.
+const TRIED_LARGE: [usize; 5] = [0, 3, 4, 9, 14];
+
+/// Memory that a body may take: four times its bytes if it is large; else also 512 bytes for every name and value that a
+/// body of its size may have.
+fn bound(bytes: usize) -> usize {
+    let values = if bytes > DENSE * 2 { 0 } else { (32 << 10) + bytes / 32 };
+    4 * bytes + 512 * values
+}
+
+async fn check(app: &Arc<App>, (path, head, tail): (&str, &str, &str), bytes: usize) -> (f64, String) {
+    let mut worst = (0.0, String::new());
+    for (name, body) in hostile(head, tail, bytes) {
+        let Cost { peak, status } = cost(app, path, &body).await;
+        let (times, allowed) = (peak as f64 / body.len() as f64, bound(body.len()));
+        let line = format!("{times:.2} times {} bytes: {path} {head} {name} ({status})", body.len());
+        assert!(status < 500, "{line}");
+        assert!(peak <= allowed, "{line}");
+        if times > worst.0 {
+            worst = (times, line);
+        }
+    }
+    worst
+}
+
+/// One test only: others would be counted as well.
+#[tokio::test]
+async fn no_body_takes_more_memory_than_is_set_aside_for_it() {
+    let Some(app) = app() else { return };
+    let warm = body("\"input\":[", "\"a\"", "]", 20);
+    assert_eq!(cost(&app, "/v1/embeddings", &warm).await.status, 200);
+    let warm = text_body("\"prompt\":", "a ", "", 100);
+    assert_eq!(cost(&app, "/tokenize", &warm).await.status, 200);
+    let mut worst = Vec::new();
+    for field in FIELDS {
+        worst.push(check(&app, field, DENSE).await);
+    }
+    for index in TRIED_LARGE {
+        worst.push(check(&app, FIELDS[index], LARGE).await);
+    }
+    worst.sort_by(|a, b| b.0.total_cmp(&a.0));
+    for (_, line) in &worst {
+        println!("{line}");
+    }
+    assert_eq!(app.memory.used(), 0, "all of it was given back");
+}
