@@ -131,6 +131,7 @@ fn widths_that_no_text_needs_end_in_errors() {
     let narrow = "{{ 'a\nb' | indent(2) }}|{{ 'a' | indent(width=3, first=true) }}|{{ '%03d' | format(7) }}|{{ '{:>4}'.format(1) }}";
     assert_eq!(render(narrow).unwrap(), "a\n  b|   a|007|   1");
     assert!(matches!(render("{%}"), Err(TextError::BadTemplate(_))));
+    assert!(matches!(render("{{ ()[::-1] }}"), Err(TextError::TemplateFailed(_))), "the engine's own panic");
 }
 
 #[test]

@@ -32,10 +32,10 @@ fn a_home_that_cannot_be_written_serves_what_is_installed() {
     let _turn = my_turn();
     let sandbox = Sandbox::new();
     let Some(()) = install(&sandbox) else { return };
+    let mut command = sandbox.copied_command(&SERVE);
     for folder in ["home/models/smollm2-135m", "home/models", "home", ""] {
         allow(&sandbox, folder, 0o555);
     }
-    let mut command = sandbox.command(&SERVE);
     command.env("HOME", sandbox.path(""));
     if fs::metadata("/proc/self").unwrap().uid() == 0 {
         command.uid(NOBODY).gid(NOBODY);

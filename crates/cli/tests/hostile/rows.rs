@@ -26,10 +26,7 @@ fn bulk_requests_with_many_answers_give_way_to_an_interactive_one() {
     let first = client.first_token(&[("x-priority", "interactive")]);
     println!("row 5: first token after {first:?}");
     assert!(first.is_ok(), "an interactive request beside {REQUESTS} bulk ones: {first:?}");
-    assert_eq!(
-        server.count("request_success_total", ""),
-        finished + 1,
-        "it did not wait for the others to end"
-    );
+    let ended = server.count("request_success_total", "") - finished;
+    assert!(ended <= 1, "it did not wait for the others to end: {ended} did");
     drop(bulk);
 }

@@ -37,7 +37,17 @@ impl Sandbox {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ropeway"));
+        self.command_of(PathBuf::from(env!("CARGO_BIN_EXE_ropeway")), arguments)
+    }
+
+    /// The same of a copy of the executable, which others may run wherever the build lies.
+    pub fn copied_command(&self, arguments: &[&str]) -> Command {
+        std::fs::copy(env!("CARGO_BIN_EXE_ropeway"), self.path("ropeway")).unwrap();
+        self.command_of(self.path("ropeway"), arguments)
+    }
+
+    fn command_of(&self, program: PathBuf, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("ROPEWAY_HOME", self.path("home")).env("HF_HOME", self.path("huggingface"));
         command.env("ROPEWAY_PYTHON", self.path("no-python")).env("HF_ENDPOINT", "http://127.0.0.1:9");

@@ -4,7 +4,7 @@
 //! nobody streams                    throughput   2 x target, and at least what 96 % of the largest steps' speed takes
 //!   but others want the machine     contended    target, and at least what 90 % of the largest steps' speed takes
 //! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves
-//! the others are more urgent        behind       half the target, and at least 1.25 x what they take by themselves
+//! the others are more urgent        behind       0.3 of the target, and at least 1.25 x what they take by themselves
 //! the prompt has lost its share     target       --itl-target, and at least 4/3 x what the streams take by themselves
 //! ```
 //! A step near what the streams need anyway lets short answers finish almost as if they were alone, at little cost to
@@ -36,10 +36,10 @@ const SHARE: f64 = 0.25;
 
 /// A step in which a prompt is computed beside more urgent work, as a share of the target: shorter ones would spend most of
 /// the machine's time on what every step costs.
-const BEHIND: f64 = 0.5;
+const BEHIND: f64 = 0.3;
 
 /// What less urgent streams may add to a step in which a more urgent prompt is computed, as a share of the target.
-const OPTIONAL: f64 = 0.2;
+const OPTIONAL: f64 = 0.1;
 
 /// A step without streams, as a multiple of the target. Longer steps compute prompts a little faster, and make
 /// newcomers wait longer for their first.

@@ -42,6 +42,9 @@ const FIRST: usize = SMALL / PER_BYTE + 1;
 /// How long the rest of a refused body is received, so that a client that is still sending gets to read why.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Bytes a second of it that are received meanwhile: more would take time from the models for nothing.
+const LINGER_SPEED: f64 = (16 << 20) as f64;
+
 /// Whose request it is, and the memory that is set aside for it. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Intake {
@@ -195,7 +198,11 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
 
 /// Receives a body to its end and forgets it, as long as that does not take long.
 pub async fn forget(mut body: Body) {
-    let all = async { while let Ok(Some(_)) = next(&mut body).await {} };
+    let all = async {
+        while let Ok(Some(part)) = next(&mut body).await {
+            tokio::time::sleep(Duration::from_secs_f64(part.len() as f64 / LINGER_SPEED)).await;
+        }
+    };
     let _ = tokio::time::timeout(LINGER, all).await;
 }
 

@@ -18,9 +18,9 @@ pub enum Manner {
     GivesWay,
 }
 
-/// Niceness of threads that give way: Linux weighs them at about a tenth of others.
+/// Niceness of threads that give way: Linux weighs them at one in seventy of others.
 #[cfg(unix)]
-const NICE: i32 = 10;
+const NICE: i32 = 19;
 
 /// Works that wait, and the threads that do them.
 pub struct Lane {

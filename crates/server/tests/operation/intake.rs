@@ -41,7 +41,7 @@ async fn what_can_not_fit_is_refused_before_its_end() {
         ("/detokenize", format!("{{\"tokens\": [{ids}"), "at most 512 token ids"),
         ("/api/generate", format!("{{\"context\": [{ids}"), "at most 512 token ids"),
         ("/api/embed", format!("{{\"input\": \"{text}"), "at most 1048576 bytes"),
-        ("/generate/batch", format!("{{\"prompts\": [{}", "\"\",".repeat(2000)), "more than the 1024 texts"),
+        ("/generate/batch", format!("{{\"prompts\": [{}", "\"\",".repeat(2000)), "more than the 512 texts"),
     ] {
         let (status, _, body) = outcome(&app, endless(path, begin)).await;
         assert!(status == 400 && body.contains(told), "{path}: {status} {body}");

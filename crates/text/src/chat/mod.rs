@@ -36,6 +36,7 @@ use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
 /// The template for requests without tools, or for all if there is only one.
@@ -138,10 +139,15 @@ impl ChatTemplate {
             None => self.environment.get_template(DEFAULT).map_err(|error| failure(&error))?,
         };
         let mut output = Bounded::new(request.max_bytes.min(MAX_OUTPUT));
-        match template.render_captured_to(self.variables(request), &mut output) {
-            Ok(_) => output.into_text(),
-            Err(_) if output.full => Err(TextError::TemplateTooLong(output.most)),
-            Err(error) => Err(failure(&error)),
+        // The engine of templates panics in places, such as `()[::-1]`; what was written until then is thrown away.
+        let rendered = catch_unwind(AssertUnwindSafe(|| {
+            template.render_captured_to(self.variables(request), &mut output).map(|_| ())
+        }));
+        match rendered {
+            Ok(Ok(())) => output.into_text(),
+            Ok(Err(_)) if output.full => Err(TextError::TemplateTooLong(output.most)),
+            Ok(Err(error)) => Err(failure(&error)),
+            Err(_) => Err(TextError::TemplateFailed("an expression that can't be computed".into())),
         }
     }
 

@@ -155,7 +155,7 @@ mod tests {
             (r#"{"url": "/v1/embeddings", "body": {"input": null}}"#, "the line asks nothing"),
             (r#"{"url": "/v1/completions", "body": "x"}"#, "the line asks nothing"),
             (r#"{"prompt": "x", "n": "two"}"#, "expected usize"),
-            (r#"{"prompt": "x", "stop": 7}"#, "stop to be one text or a list of texts"),
+            (r#"{"prompt": "x", "stop": 7}"#, "stop is one text or a list of texts"),
             (r#"{"url": "/v1/completions", "body": {"messages": [{}]}}"#, "the line asks nothing"),
         ] {
             assert!(refusal(line).contains(told), "{line}: {}", refusal(line));
