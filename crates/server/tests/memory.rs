@@ -132,7 +132,9 @@ async fn cost(app: &Arc<App>, path: &str, body: &Bytes) -> Cost {
         .step_by(64 << 10)
         .map(|start| Ok::<_, std::io::Error>(body.slice(start..body.len().min(start + (64 << 10)))))
         .collect();
-    let request = http::Request::post(path).header("content-length", body.len());
+    // The rest of a body that is refused need not be waited for.
+    let request =
+        http::Request::post(path).header("content-length", body.len()).header("expect", "100-continue");
     let request = request.body(Body::from_stream(stream::iter(pieces))).expect("a request");
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
