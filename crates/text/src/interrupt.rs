@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::error::TextError;
+
 /// Asks work to stop at its next opportunity. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
@@ -16,5 +18,10 @@ impl Interrupt {
     /// Whether the work should stop.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Fails if the work should stop.
+    pub(crate) fn check(&self) -> Result<(), TextError> {
+        if self.is_raised() { Err(TextError::Interrupted) } else { Ok(()) }
     }
 }

@@ -105,7 +105,10 @@ fn replace(pattern: &Target, with: &str, text: &str) -> Result<String, TextError
                 found(start..start + from.len());
             }
         }
-        Target::Pattern(pattern) => pattern.each_match(text, found)?,
+        Target::Pattern(pattern) => pattern.each_match(text, |range| {
+            found(range);
+            Ok(())
+        })?,
     }
     replaced.push_str(&text[done..]);
     if replaced.len() > MAX_BYTES {

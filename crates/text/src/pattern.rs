@@ -50,24 +50,19 @@ impl Pattern {
             .map_err(|error| bad_pattern(pattern, &error))
     }
 
-    /// Calls `found` for every non-empty match, in order.
+    /// Calls `found` for every non-empty match, in order, until it fails.
     pub(crate) fn each_match(
         &self,
         text: &str,
-        mut found: impl FnMut(Range<usize>),
+        mut found: impl FnMut(Range<usize>) -> Result<(), TextError>,
     ) -> Result<(), TextError> {
         match self {
             Pattern::Linear { regex, spaces } => each_linear(regex, *spaces, text, found),
-            Pattern::Backtracking(regex) => {
-                for result in regex.find_iter(text) {
-                    let range = result.map_err(|error| bad_pattern(regex.as_str(), &error))?.range();
-                    if !range.is_empty() {
-                        found(range);
-                    }
-                }
-            }
+            Pattern::Backtracking(regex) => regex.find_iter(text).try_for_each(|result| {
+                let range = result.map_err(|error| bad_pattern(regex.as_str(), &error))?.range();
+                if range.is_empty() { Ok(()) } else { found(range) }
+            }),
         }
-        Ok(())
     }
 }
 
@@ -81,7 +76,12 @@ fn bad_pattern(pattern: &str, reason: &fancy_regex::Error) -> TextError {
     TextError::BadPattern { pattern: pattern.to_owned(), reason: reason.to_string() }
 }
 
-fn each_linear(regex: &Regex, spaces: Option<PatternID>, text: &str, mut found: impl FnMut(Range<usize>)) {
+fn each_linear(
+    regex: &Regex,
+    spaces: Option<PatternID>,
+    text: &str,
+    mut found: impl FnMut(Range<usize>) -> Result<(), TextError>,
+) -> Result<(), TextError> {
     let mut input = Input::new(text);
     while let Some(at) = regex.search(&input) {
         let mut range = at.range();
@@ -89,13 +89,14 @@ fn each_linear(regex: &Regex, spaces: Option<PatternID>, text: &str, mut found: 
             range.end = without_last(text, &range);
         }
         if range.is_empty() {
-            let Some(step) = text[range.end..].chars().next() else { return };
+            let Some(step) = text[range.end..].chars().next() else { break };
             input.set_start(range.end + step.len_utf8());
             continue;
         }
         input.set_start(range.end);
-        found(range);
+        found(range)?;
     }
+    Ok(())
 }
 
 /// Where a run of white space ends that leaves its last character to what follows, if anything does.
@@ -111,7 +112,11 @@ mod tests {
 
     fn matches<'t>(pattern: &Pattern, text: &'t str) -> Vec<&'t str> {
         let mut found = Vec::new();
-        pattern.each_match(text, |range| found.push(&text[range])).unwrap();
+        let keep = |range: Range<usize>| {
+            found.push(&text[range]);
+            Ok(())
+        };
+        pattern.each_match(text, keep).unwrap();
         found
     }
 
@@ -138,7 +143,7 @@ mod tests {
     #[test]
     fn an_exploding_pattern_is_an_error_and_not_a_hang() {
         let pattern = Pattern::new(r"(?=(a+)+$)(a|aa)+\1b").unwrap();
-        let error = pattern.each_match(&"a".repeat(200), |_| {}).unwrap_err();
+        let error = pattern.each_match(&"a".repeat(200), |_| Ok(())).unwrap_err();
         assert!(matches!(error, TextError::BadPattern { .. }));
     }
 

@@ -4,6 +4,7 @@
 //! Pieces are handed on as they are found, nothing is collected but the cuts of one piece.
 
 use crate::error::TextError;
+use crate::interrupt::Interrupt;
 use crate::pattern::Pattern;
 use crate::spelling::byte_char;
 use serde::Deserialize;
@@ -78,38 +79,48 @@ impl Step {
 }
 
 impl PreTokenizer {
-    /// Calls `piece` for every piece of `text`, in order; none is empty.
+    /// Calls `piece` for every piece of `text`, in order, until the interrupt is raised; none is empty.
     pub(crate) fn split(
         &self,
         text: &str,
         place: Place,
+        interrupt: &Interrupt,
         piece: &mut dyn FnMut(&str),
     ) -> Result<(), TextError> {
-        run(&self.steps, text, place, piece)
+        Run { interrupt, piece }.over(&self.steps, text, place)
     }
 }
 
-fn run(steps: &[Step], text: &str, place: Place, piece: &mut dyn FnMut(&str)) -> Result<(), TextError> {
-    if text.is_empty() {
-        return Ok(());
-    }
-    let Some((step, rest)) = steps.split_first() else {
-        piece(text);
-        return Ok(());
-    };
-    match step {
-        Step::Split { delimiter, behavior, invert } => {
-            let cuts = behavior.cuts(delimiter.spans(text, *invert)?);
-            cuts.into_iter().try_for_each(|cut| {
-                let place = if cut.start == 0 { place } else { Place::Inside };
-                run(rest, &text[cut], place, piece)
-            })
+/// The steps, applied to one text.
+struct Run<'r> {
+    interrupt: &'r Interrupt,
+    piece: &'r mut dyn FnMut(&str),
+}
+
+impl Run<'_> {
+    fn over(&mut self, steps: &[Step], text: &str, place: Place) -> Result<(), TextError> {
+        if text.is_empty() {
+            return Ok(());
         }
-        Step::PrefixSpace if !text.starts_with(' ') => run(rest, &format!(" {text}"), place, piece),
-        Step::PrefixSpace => run(rest, text, place, piece),
-        Step::Bytes => run(rest, &text.bytes().map(byte_char).collect::<String>(), place, piece),
-        Step::Metaspace { replacement, prepend } => {
-            run(rest, &metaspace(text, *replacement, *prepend, place), place, piece)
+        let Some((step, rest)) = steps.split_first() else {
+            self.interrupt.check()?;
+            (self.piece)(text);
+            return Ok(());
+        };
+        match step {
+            Step::Split { delimiter, behavior, invert } => {
+                let cuts = behavior.cuts(delimiter.spans(text, *invert, self.interrupt)?);
+                cuts.into_iter().try_for_each(|cut| {
+                    let place = if cut.start == 0 { place } else { Place::Inside };
+                    self.over(rest, &text[cut], place)
+                })
+            }
+            Step::PrefixSpace if !text.starts_with(' ') => self.over(rest, &format!(" {text}"), place),
+            Step::PrefixSpace => self.over(rest, text, place),
+            Step::Bytes => self.over(rest, &text.bytes().map(byte_char).collect::<String>(), place),
+            Step::Metaspace { replacement, prepend } => {
+                self.over(rest, &metaspace(text, *replacement, *prepend, place), place)
+            }
         }
     }
 }
@@ -132,7 +143,7 @@ type Span = (Range<usize>, bool);
 
 impl Delimiter {
     /// Cuts all of `text` into delimiters and what lies between; `invert` swaps the two.
-    fn spans(&self, text: &str, invert: bool) -> Result<Vec<Span>, TextError> {
+    fn spans(&self, text: &str, invert: bool, interrupt: &Interrupt) -> Result<Vec<Span>, TextError> {
         let mut spans = Vec::new();
         let mut done = 0;
         let mut found = |range: Range<usize>| {
@@ -143,7 +154,10 @@ impl Delimiter {
             spans.push((range, !invert));
         };
         match self {
-            Delimiter::Pattern(pattern) => pattern.each_match(text, &mut found)?,
+            Delimiter::Pattern(pattern) => pattern.each_match(text, |range| {
+                found(range);
+                interrupt.check()
+            })?,
             Delimiter::Chars(is_delimiter) => {
                 let delimiters = text.char_indices().filter(|(_, character)| is_delimiter(*character));
                 delimiters.for_each(|(start, character)| found(start..start + character.len_utf8()));
@@ -189,7 +203,8 @@ mod tests {
     fn pieces(steps: Vec<Step>, text: &str) -> Vec<String> {
         let mut pieces = Vec::new();
         let pre_tokenizer = PreTokenizer { steps };
-        pre_tokenizer.split(text, Place::Start, &mut |piece| pieces.push(piece.to_owned())).unwrap();
+        let keep = &mut |piece: &str| pieces.push(piece.to_owned());
+        pre_tokenizer.split(text, Place::Start, &Interrupt::default(), keep).unwrap();
         pieces
     }
 
@@ -213,6 +228,21 @@ mod tests {
             vec![Step::split(Delimiter::Chars(|c| c == '|'), Behavior::Removed), mark]
         };
         assert_eq!(pieces(steps(), "a b|c"), ["▁a▁b", "c"]);
+    }
+
+    #[test]
+    fn nothing_is_cut_or_given_once_the_interrupt_is_raised() {
+        let steps = vec![Step::isolate("[a-z]").unwrap()];
+        let (interrupt, mut pieces) = (Interrupt::default(), 0);
+        let stop = &mut |_: &str| {
+            pieces += 1;
+            interrupt.raise();
+        };
+        let outcome = PreTokenizer { steps }.split("abc", Place::Start, &interrupt, stop);
+        assert!(matches!(outcome, Err(TextError::Interrupted)));
+        assert_eq!(pieces, 1);
+        let spans = Delimiter::Pattern(Pattern::new("[a-z]").unwrap()).spans("abc", false, &interrupt);
+        assert!(matches!(spans, Err(TextError::Interrupted)));
     }
 
     #[test]

@@ -305,12 +305,8 @@ impl Parts {
             Part::Text(text, start) => {
                 let place = if start == 0 { place } else { Place::Inside };
                 let text = without(text, reading.ignored);
-                self.pre_tokenizer.split(&text, place, &mut |piece| {
-                    if !reading.interrupt.is_raised() {
-                        self.model.tokenize(&self.vocabulary, piece, ids);
-                    }
-                })?;
-                if reading.interrupt.is_raised() { Err(TextError::Interrupted) } else { Ok(()) }
+                let tokenize = &mut |piece: &str| self.model.tokenize(&self.vocabulary, piece, ids);
+                self.pre_tokenizer.split(&text, place, reading.interrupt, tokenize)
             }
         })
     }
