@@ -130,7 +130,7 @@ fn push_tokens(batch: &mut Batch, sequence: &Sequence, chunk: Planned) {
         batch.extend_last(&[0]);
         batch.feed_last(sequence.fed().expect("one token more than is known is in flight"));
     }
-    batch.extend_last(&sequence.drafts[..chunk.drafted]);
+    batch.extend_last(&sequence.drafting.drafts()[..chunk.drafted]);
 }
 
 fn history(sequence: &Sequence, drafted: usize) -> History<'_> {
@@ -138,7 +138,7 @@ fn history(sequence: &Sequence, drafted: usize) -> History<'_> {
         return History::default();
     }
     let (prompt, answer) = (sequence.tokens.prompt(), sequence.tokens.answer());
-    History { prompt, answer, drafted: &sequence.drafts[..drafted] }
+    History { prompt, answer, drafted: &sequence.drafting.drafts()[..drafted] }
 }
 
 /// Parameters under which the sequence can't end yet.

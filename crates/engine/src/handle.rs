@@ -9,6 +9,7 @@ use ropeway_executor::{Limits, Sampled, SamplingParams, Seed};
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::draft::Drafting;
 use crate::guide::Guidance;
 use crate::kv::{BlockHash, BlockTable, Chain};
 use crate::request::{Rejected, Request, room};
@@ -167,6 +168,7 @@ impl Handle {
                 let begun = Guidance::begin(grammar, forces, &mut sequence.tokens, max_len);
                 sequence.guidance = begun.map_err(|error| Rejected::Grammar(error.to_string()))?;
             }
+            sequence.drafting = Drafting::new(request.speculation, &request.prediction, &sequence.tokens);
             Ok(sequence)
         };
         let mut leader = one(0)?;

@@ -37,6 +37,8 @@ pub struct StepRecord {
     pub guided: usize,
     /// Tokens that a grammar forced.
     pub forced: usize,
+    /// Sequences with a draft.
+    pub drafts: usize,
     /// Tokens that were drafted.
     pub drafted: usize,
     /// Drafted tokens that were right.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use ropeway_executor::{Sampled, SamplingParams};
 
+use crate::draft::Drafting;
 use crate::guide::Guidance;
 use crate::kv::{BlockTable, Chain, Pool};
 use crate::request::{Class, ClientId};
@@ -82,8 +83,8 @@ pub struct Sequence {
     pub flying: usize,
     /// The latest step in flight that has a part of it, and what that will give.
     pub in_flight: Option<(u64, Gives)>,
-    /// Tokens that a drafter expects to follow; computed beside the pending one, and kept as far as they are right.
-    pub drafts: Vec<u32>,
+    /// What is expected to follow; computed beside the pending token, and kept as far as it is right.
+    pub drafting: Drafting,
     /// Its blocks.
     pub table: BlockTable,
     /// Names of its full blocks.
@@ -134,7 +135,7 @@ impl Sequence {
             computed: 0,
             flying: 0,
             in_flight: None,
-            drafts: Vec::new(),
+            drafting: Drafting::default(),
             table: BlockTable::default(),
             chain,
             params,
@@ -183,7 +184,7 @@ impl Sequence {
 
     /// What was drafted for its next chunk: nothing while it is not known where that begins.
     pub fn drafts(&self) -> &[u32] {
-        if self.in_flight.is_none() { &self.drafts } else { &[] }
+        if self.in_flight.is_none() { self.drafting.drafts() } else { &[] }
     }
 
     /// Where its next chunk starts.
@@ -377,6 +378,8 @@ impl Sequence {
             first_token: since(self.first_token),
             total: since(None),
             preemptions: self.preemptions,
+            drafted: self.drafting.drafted,
+            accepted: self.drafting.accepted,
         }
     }
 

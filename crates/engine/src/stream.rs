@@ -79,6 +79,10 @@ pub enum SequenceError {
 /// What a sequence used, in tokens and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
+    /// Tokens that were drafted for it.
+    pub drafted: usize,
+    /// Drafted tokens that were right.
+    pub accepted: usize,
     /// Tokens of the prompt.
     pub prompt: usize,
     /// Of these, how many came from the prefix cache.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ropeway_executor::{RowError, RowResult, Sampled};
 
 use super::Engine;
+use crate::draft::DEEPEST;
 use crate::flight::Flight;
 use crate::scheduler::Planned;
 use crate::sequence::Slot;
@@ -130,22 +131,30 @@ impl Engine {
     /// A sequence's own rows: its next token, and those after drafts that were right.
     fn take_tokens(&mut self, chunk: Planned, results: &mut [RowResult], now: Duration) {
         let holds = self.roster.get(chunk.slot).epoch == chunk.epoch;
+        self.roster.get_mut(chunk.slot).drafting.drafted += chunk.drafted;
         for (index, result) in results.iter_mut().enumerate() {
             let token = result.as_ref().map(|sampled| sampled.token).ok();
-            let draft = self.roster.get(chunk.slot).drafts.get(index).copied();
+            let draft = self.roster.get(chunk.slot).drafting.drafts().get(index).copied();
             self.take_token(chunk.slot, std::mem::replace(result, Ok(Sampled::default())), now);
             let ended = self.roster.find(chunk.slot).is_none();
             if ended || index == chunk.drafted || !holds || token != draft {
                 break;
             }
-            self.record.accepted += 1;
-            self.advance(chunk, 1);
+            self.accept(chunk, index);
         }
         if chunk.drafted > 0 && self.roster.find(chunk.slot).is_some() {
             let block_tokens = self.roster.limits().block_tokens;
             let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
             sequence.trim(pool, block_tokens);
         }
+    }
+
+    /// The draft behind row `index` of a chunk was right.
+    fn accept(&mut self, chunk: Planned, index: usize) {
+        self.record.accepted += 1;
+        self.metrics.accepted_at[index.min(DEEPEST - 1)] += 1;
+        self.roster.get_mut(chunk.slot).drafting.accepted += 1;
+        self.advance(chunk, 1);
     }
 
     fn take_token(&mut self, slot: Slot, result: RowResult, now: Duration) {

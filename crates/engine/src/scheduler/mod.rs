@@ -39,7 +39,8 @@ const LATELY: Duration = Duration::from_secs(5);
 /// Plans steps.
 pub struct Scheduler {
     policy: Box<dyn Policy>,
-    pace: Pace,
+    /// How long steps may take.
+    pub(crate) pace: Pace,
     /// What steps cost.
     pub cost: CostModel,
     clients: Clients,

@@ -130,7 +130,7 @@ impl Pace {
     }
 
     /// Seconds that a step may take in which work that takes `unavoidable` seconds has to be done.
-    pub(super) fn beside(self, unavoidable: f64) -> f64 {
+    pub(crate) fn beside(self, unavoidable: f64) -> f64 {
         self.target.max(unavoidable / (1.0 - SHARE))
     }
 
