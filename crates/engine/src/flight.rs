@@ -109,7 +109,8 @@ impl Flight {
     fn sample(&mut self, sequence: &Sequence, chunk: Planned, drafted: usize) {
         let index = chunk.tokens - 1 - chunk.drafted + drafted;
         let history = history(sequence, drafted);
-        if let Some(guide) = self.guides.add(sequence) {
+        let drafts = (chunk.drafted > 0).then(|| &sequence.drafting.drafts()[..drafted]);
+        if let Some(guide) = self.guides.add(sequence, drafts) {
             self.batch.sample(index, &sequence.params, history);
             self.batch.guide_last(guide);
         } else if chunk.start + index + 1 < sequence.ticket.prompt_len + sequence.ticket.min_tokens {

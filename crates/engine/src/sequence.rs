@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use ropeway_executor::{Sampled, SamplingParams};
 
-use crate::draft::Drafting;
-use crate::guide::Guidance;
+use crate::draft::{Drafting, Quotable};
+use crate::guide::{Guidance, landing};
 use crate::kv::{BlockTable, Chain, Pool};
 use crate::request::{Class, ClientId};
 use crate::stream::{Event, EventSender, FinishReason, Usage};
@@ -53,6 +53,8 @@ pub struct Ticket {
     pub prompt_len: usize,
     /// Most tokens of a sequence, prompt included.
     pub max_len: usize,
+    /// What its sequences may quote.
+    pub(crate) quotable: Quotable,
     /// Where its events go.
     pub(crate) events: EventSender,
 }
@@ -269,10 +271,21 @@ impl Sequence {
         self.tokens.len() >= self.ticket.max_len || self.guidance.is_complete()
     }
 
-    /// Whether nothing but the model decides what comes next, one token a step: such a sequence can be drafted for, and
-    /// planned ahead of what it says.
+    /// Whether nothing but the model decides what comes next, one token a step: such a sequence can be planned ahead of
+    /// what it says.
     pub fn is_plain(&self) -> bool {
         self.guidance.is_free() && self.followers.is_empty() && self.rows_each() == 0
+    }
+
+    /// Whether drafts can be computed behind its next token.
+    pub(crate) fn is_draftable(&self) -> bool {
+        self.is_decoding() && self.followers.is_empty() && self.rows_each() == 0 && self.guidance.can_draft()
+    }
+
+    /// Tokens before its end among which its grammar brings the answer to an end; nothing is drafted there.
+    pub(crate) fn landing(&self) -> usize {
+        let most = self.ticket.max_len - self.ticket.prompt_len;
+        if self.guidance.is_free() { 0 } else { landing(most) }
     }
 
     /// How urgent it is.
@@ -378,8 +391,7 @@ impl Sequence {
             first_token: since(self.first_token),
             total: since(None),
             preemptions: self.preemptions,
-            drafted: self.drafting.drafted,
-            accepted: self.drafting.accepted,
+            drafting: self.drafting.totals,
         }
     }
 

@@ -26,6 +26,12 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { policy: PolicyKind::default(), pace: Pace::default(), queue: DEFAULT_QUEUE, speculation: Speculation::default(), cost: None }
+        Self {
+            policy: PolicyKind::default(),
+            pace: Pace::default(),
+            queue: DEFAULT_QUEUE,
+            speculation: Speculation::default(),
+            cost: None,
+        }
     }
 }

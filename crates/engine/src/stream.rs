@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use ropeway_executor::{RowError, Sampled};
 
+use crate::draft::DraftTotals;
+
 /// Events a reader may fall behind before the queue grows.
 const ROOM: usize = 64;
 
@@ -79,10 +81,8 @@ pub enum SequenceError {
 /// What a sequence used, in tokens and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Tokens that were drafted for it.
-    pub drafted: usize,
-    /// Drafted tokens that were right.
-    pub accepted: usize,
+    /// What was drafted for it.
+    pub drafting: DraftTotals,
     /// Tokens of the prompt.
     pub prompt: usize,
     /// Of these, how many came from the prefix cache.

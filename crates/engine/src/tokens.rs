@@ -24,11 +24,6 @@ impl Tokens {
         self.prompt.len() + self.answer.len()
     }
 
-    /// How many there may be without another allocation.
-    pub fn capacity(&self) -> usize {
-        self.prompt.len() + self.answer.capacity()
-    }
-
     /// Whether there are none; never true, for the prompt has some.
     pub fn is_empty(&self) -> bool {
         self.prompt.is_empty()

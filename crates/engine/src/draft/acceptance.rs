@@ -15,7 +15,7 @@ const LONG_MEMORY: f64 = 0.999;
 const PRIOR_WEIGHT: f64 = 3.0;
 
 /// Shares of right tokens before anything was judged, by confidence.
-const FIRST_GUESS: [f64; Confidence::COUNT] = [0.3, 0.5, 0.7, 0.85, 0.7];
+const FIRST_GUESS: [f64; Confidence::COUNT] = [0.1, 0.3, 0.5, 0.7, 0.85, 0.7];
 
 /// Judged tokens and right ones, the older the less.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn chances_follow_what_was_seen_and_new_sequences_start_from_the_others() {
         let (mut all, mut own) = (Experience::default(), Acceptance::default());
-        let high = Confidence::of_agreement(24);
-        assert!(all.chance(&own, high) > all.chance(&own, Confidence::of_agreement(2)));
+        let high = Confidence::of_match(24);
+        assert!(all.chance(&own, high) > all.chance(&own, Confidence::of_match(2)));
         for _ in 0..50 {
             all.judge(&mut own, high, false);
         }

@@ -1,36 +1,47 @@
 //! How many drafted tokens are worth their time.
 //!
 //! ```text
-//! a step now          tokens / seconds                       what the machine gives without this draft
-//! the j-th draft      chance^j / (row + price)               tokens that it adds on average, for the time that it adds
+//! step without drafts     tokens / seconds          one token per stream
+//! j-th draft              chance^j / each           the tokens it adds on average, for the seconds it adds
 //! ```
-//! A draft is computed while it gives more tokens per second than the step as a whole: then the whole gets faster with
-//! it. In a small batch a row costs next to nothing beside reading the weights, and drafts that are right one time in
-//! ten pay; in a large one a row costs as much as it brings, and only certain ones do.
+//! A draft is computed if it brings more tokens per second than the step does with the drafts before it: then the
+//! whole gets faster. In a small batch a row costs little beside reading the weights, and drafts that are right one
+//! time in ten pay; in a large one a row costs what it brings, and only certain ones do.
 
 /// Most tokens drafted for a sequence in a step: more are hardly ever all right, and each of them takes a row.
 pub const DEEPEST: usize = 16;
 
-/// What the step's drafts are weighed against.
+/// A step's expected tokens and seconds, as drafts are added to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Worth {
-    /// Least chance that a draft has to be right to be worth its row, this token and all before it taken together.
-    pub least: f64,
+pub struct Yield {
+    tokens: f64,
+    seconds: f64,
 }
 
-impl Worth {
-    /// For a step of so many tokens in `seconds`, where one drafted token more takes `each` seconds.
-    pub fn new(tokens: usize, seconds: f64, each: f64) -> Self {
-        Self { least: each * tokens as f64 / seconds.max(1e-9) }
+impl Yield {
+    /// A step without drafts that takes `seconds` and gives `tokens`.
+    pub fn new(tokens: usize, seconds: f64) -> Self {
+        Self { tokens: tokens as f64, seconds }
     }
 
-    /// Nothing is worth it.
-    pub const NOTHING: Self = Self { least: f64::INFINITY };
+    /// Tokens per second.
+    pub fn rate(&self) -> f64 {
+        self.tokens / self.seconds
+    }
 
-    /// Drafts to compute of up to `most`, each right with this chance if those before it are.
-    pub fn depth(self, chance: f64, most: usize) -> usize {
-        let all_right = std::iter::successors(Some(chance), |right| Some(right * chance));
-        all_right.take(most).take_while(|right| *right > self.least).count()
+    /// Drafts to add for a sequence, of up to `most`: each takes `each` seconds, and is right with this chance if those
+    /// before it are.
+    pub fn add(&mut self, chance: f64, each: f64, most: usize) -> usize {
+        let mut all_right = 1.0;
+        for depth in 0..most {
+            all_right *= chance;
+            if all_right * self.seconds <= each * self.tokens {
+                return depth;
+            }
+            self.tokens += all_right;
+            self.seconds += each;
+        }
+        most
     }
 }
 
@@ -38,15 +49,28 @@ impl Worth {
 mod tests {
     use super::*;
 
+    fn depth(tokens: usize, seconds: f64, chance: f64, each: f64) -> usize {
+        Yield::new(tokens, seconds).add(chance, each, DEEPEST)
+    }
+
     #[test]
     fn one_stream_drafts_deeply_and_a_crowd_only_what_is_certain() {
-        let alone = Worth::new(1, 0.005, 0.0004);
-        assert_eq!(alone.depth(0.9, DEEPEST), DEEPEST);
-        assert_eq!(alone.depth(0.5, DEEPEST), 3);
-        assert_eq!(alone.depth(0.05, DEEPEST), 0);
-        let crowd = Worth::new(64, 0.060, 0.0009);
-        assert_eq!(crowd.depth(0.95, DEEPEST), 0);
-        assert_eq!(crowd.depth(0.99, DEEPEST), 4);
-        assert_eq!(Worth::NOTHING.depth(1.0, DEEPEST), 0);
+        assert_eq!(depth(1, 0.005, 0.97, 0.0004), DEEPEST);
+        assert_eq!(depth(1, 0.005, 0.5, 0.0004), 3);
+        assert_eq!(depth(1, 0.005, 0.05, 0.0004), 0);
+        assert_eq!(depth(64, 0.060, 0.93, 0.0009), 0);
+        assert!(depth(64, 0.060, 0.99, 0.0009) > 2);
+    }
+
+    #[test]
+    fn the_chosen_depth_gives_the_most_tokens_per_second() {
+        let rate = |chance: f64, each: f64, depth: usize| {
+            let tokens: f64 = (0..=depth).map(|all_right| chance.powi(all_right as i32)).sum();
+            tokens / (0.005 + each * depth as f64)
+        };
+        for (chance, each) in [(0.3, 0.0004), (0.6, 0.001), (0.8, 0.0004), (0.9, 0.002), (0.95, 0.0005)] {
+            let best = (0..=DEEPEST).max_by(|a, b| rate(chance, each, *a).total_cmp(&rate(chance, each, *b)));
+            assert_eq!(Some(depth(1, 0.005, chance, each)), best, "{chance} {each}");
+        }
     }
 }

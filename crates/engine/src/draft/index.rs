@@ -1,172 +1,146 @@
-//! Where in a text its own end stands before: what prompt lookup goes by.
+//! Where the end of a text occurs earlier in it: the index behind prompt lookup.
 //!
 //! ```text
-//! text       ... a b c d e f ... x a b c          the longest end of the text that stands in it before: a b c
-//! proposal                                d e f   what followed it there; of equally long ones the latest
+//! text       ... a b c d e f ... x a b c          the longest suffix that occurs earlier: a b c
+//! proposal                                d e f   what followed it there; of equally long matches the latest
 //! ```
-//! The text is a prediction by the client if there is one, then the prompt, then the answer. Pairs of tokens are hashed into
-//! heads of chains; a chain leads from a pair to the earlier pairs of the same hash, the latest first. Adding a token takes
-//! constant time, and so does a proposal: at most [`CANDIDATES`] places are compared over at most [`LONGEST`] tokens.
-//! Memory: [`BYTES_PER_TOKEN`] bytes for each token of the text at most, which is under 1 % of what its keys and values take in
-//! every model that has more than about 1 KB of them per token.
+//! Every token and every pair of tokens is hashed into the head of a chain; a chain leads from a pair to the earlier pairs
+//! with the same hash, the latest first. Adding a token takes constant time, and so does a search: at most [`CANDIDATES`]
+//! positions are compared over at most [`LONGEST`] tokens. Suffixes of one token match their latest occurrence only.
+//!
+//! A request's prompt is indexed once for all its sequences; each sequence indexes its own answer.
 
-use crate::tokens::Tokens;
+use super::text::Text;
 
-/// Earlier places that are compared. In repetitive text the latest ones are the best.
+/// Earlier positions that are compared. In repetitive text the latest ones are the best.
 const CANDIDATES: usize = 12;
 
-/// Tokens over which places are compared: places that agree so far are equally good.
+/// Tokens over which positions are compared; longer matches are equally good.
 const LONGEST: usize = 24;
 
-/// Tokens that have to agree at least.
-const LEAST: usize = 2;
+/// Positions before this one end no pair of tokens.
+const FIRST: usize = 2;
 
-/// Most bytes of memory per token of text: a link and a head, each with room to grow to twice as many.
-pub const BYTES_PER_TOKEN: usize = 16;
+/// Bytes of memory per token of text, at most: a link, and two heads for a number of tokens that is rounded up to a power of two.
+pub const BYTES_PER_TOKEN: usize = 20;
 
-/// Fewest heads, as a power of two.
+/// Fewest heads, a power of two.
 const FEWEST_HEADS: usize = 64;
 
-/// No earlier place.
+/// No earlier position.
 const NONE: u32 = u32::MAX;
 
-/// An index of one sequence's text.
-#[derive(Clone, Debug, Default)]
+/// An index of the positions of a text from some position on.
+#[derive(Clone, Debug)]
 pub struct TextIndex {
+    /// The first position that is indexed.
+    first: usize,
     /// Per hash of a pair, the position after its latest occurrence.
-    heads: Vec<u32>,
-    /// Per position from 2 on, the position after the occurrence before that of the pair which ends there.
+    pairs: Vec<u32>,
+    /// Per hash of a token, the position after its latest occurrence.
+    singles: Vec<u32>,
+    /// Per indexed position, the position after the previous occurrence of the pair that ends there.
     links: Vec<u32>,
 }
 
-/// What was found.
+/// An earlier occurrence of the text's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Where the continuation stands in the text.
-    pub at: usize,
-    /// How many tokens before it agree, up to [`LONGEST`].
-    pub agreeing: usize,
-}
-
-/// What is looked up: a prediction, then a sequence's tokens.
-#[derive(Clone, Copy, Debug)]
-pub struct Text<'a> {
-    prediction: &'a [u32],
-    prompt: &'a [u32],
-    answer: &'a [u32],
-}
-
-impl<'a> Text<'a> {
-    /// The text of a sequence.
-    pub fn new(prediction: &'a [u32], tokens: &'a Tokens) -> Self {
-        Self { prediction, prompt: tokens.prompt(), answer: tokens.answer() }
-    }
-
-    /// How many tokens it has.
-    pub fn len(&self) -> usize {
-        self.prediction.len() + self.prompt.len() + self.answer.len()
-    }
-
-    /// The token at `position`.
-    pub fn get(&self, position: usize) -> u32 {
-        let after = position.checked_sub(self.prediction.len());
-        let Some(position) = after else { return self.prediction[position] };
-        match position.checked_sub(self.prompt.len()) {
-            None => self.prompt[position],
-            Some(position) => self.answer[position],
-        }
-    }
-
-    /// The tokens from `at` on. At the text's end it goes on with what it gave: a text that repeats itself goes on repeating.
-    pub fn from(self, at: usize) -> impl Iterator<Item = u32> + use<'a> {
-        let period = self.len() - at;
-        (0..).map(move |offset| self.get(at + offset % period))
-    }
-
-    /// The pair of tokens that ends before `position`.
-    fn pair(&self, position: usize) -> [u32; 2] {
-        [self.get(position - 2), self.get(position - 1)]
-    }
+pub struct Match {
+    /// Position of what followed it.
+    pub position: usize,
+    /// How many tokens before that position agree with the text's end, up to [`LONGEST`].
+    pub length: usize,
 }
 
 impl TextIndex {
-    /// An empty index with room for a text of so many tokens.
-    pub fn with_room(tokens: usize) -> Self {
-        Self { heads: vec![NONE; heads_for(tokens)], links: Vec::with_capacity(tokens) }
+    /// An empty index of the positions from `first` on, with room for `tokens` of them.
+    pub fn new(first: usize, tokens: usize) -> Self {
+        let heads = tokens.next_power_of_two().max(FEWEST_HEADS);
+        Self {
+            first: first.max(FIRST),
+            pairs: vec![NONE; heads],
+            singles: vec![NONE; heads],
+            links: Vec::with_capacity(tokens),
+        }
     }
 
-    /// Takes in what the text has beyond what it had.
+    /// Indexes what the text has beyond what it had. The pair at its very end leads nowhere yet and is left out.
     pub fn extend(&mut self, text: Text<'_>) {
-        self.grow(text);
-        for position in self.links.len() + LEAST..text.len() {
-            // The pair that ends at the text's own end leads nowhere yet.
+        if text.len().saturating_sub(self.first) > self.pairs.len() {
+            *self = Self::new(self.first, 2 * self.pairs.len());
+        }
+        for position in self.first + self.links.len()..text.len() {
             self.add(position, text);
         }
     }
 
-    /// The longest end of the text that stands in it before.
-    pub fn find(&self, text: Text<'_>) -> Option<Found> {
-        if text.len() <= LEAST || self.heads.is_empty() {
+    /// The longest suffix of the text that occurs among the indexed positions.
+    pub fn longest_match(&self, text: Text<'_>) -> Option<Match> {
+        if text.len() < FIRST {
             return None;
         }
-        let mut best: Option<Found> = None;
-        let mut at = self.heads[self.head_of(text.pair(text.len()))];
-        for _ in 0..CANDIDATES {
-            if at == NONE {
+        let mut longest = None;
+        for position in self.occurrences(text).take(CANDIDATES) {
+            longest = longer(longest, matching(text, position));
+            if longest.is_some_and(|found| found.length == LONGEST) {
                 break;
             }
-            let agreeing = agreeing(text, at as usize);
-            if agreeing >= LEAST && best.is_none_or(|best| agreeing > best.agreeing) {
-                best = Some(Found { at: at as usize, agreeing });
-            }
-            if agreeing == LONGEST {
-                break;
-            }
-            at = self.links[at as usize - LEAST];
         }
-        best
+        longest.or_else(|| self.single(text))
+    }
+
+    /// Positions after earlier pairs with the hash of the text's last pair, the latest first.
+    fn occurrences(&self, text: Text<'_>) -> impl Iterator<Item = usize> {
+        let known = |position: u32| (position != NONE).then_some(position as usize);
+        let latest = known(self.pairs[self.pair_head(text, text.len())]);
+        std::iter::successors(latest, move |position| known(self.links[position - self.first]))
+    }
+
+    /// The latest occurrence of the last token.
+    fn single(&self, text: Text<'_>) -> Option<Match> {
+        let latest = self.singles[self.single_head(text, text.len())];
+        if latest == NONE { None } else { matching(text, latest as usize) }
+    }
+
+    fn add(&mut self, position: usize, text: Text<'_>) {
+        let (pair, single) = (self.pair_head(text, position), self.single_head(text, position));
+        self.links.push(std::mem::replace(&mut self.pairs[pair], position as u32));
+        self.singles[single] = position as u32;
+    }
+
+    /// The head of the pair that ends before `position`.
+    fn pair_head(&self, text: Text<'_>, position: usize) -> usize {
+        self.head(u64::from(text.get(position - 2)) << 32 | u64::from(text.get(position - 1)))
+    }
+
+    /// The head of the token before `position`.
+    fn single_head(&self, text: Text<'_>, position: usize) -> usize {
+        self.head(u64::from(text.get(position - 1)))
+    }
+
+    fn head(&self, key: u64) -> usize {
+        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (self.pairs.len() - 1)
     }
 
     /// Bytes of memory.
     #[cfg(test)]
     fn bytes(&self) -> usize {
-        4 * (self.heads.capacity() + self.links.capacity())
-    }
-
-    fn add(&mut self, position: usize, text: Text<'_>) {
-        let head = self.head_of(text.pair(position));
-        self.links.push(std::mem::replace(&mut self.heads[head], position as u32));
-    }
-
-    /// Keeps as many heads as tokens, or up to twice as many.
-    fn grow(&mut self, text: Text<'_>) {
-        let wanted = heads_for(text.len());
-        if wanted <= self.heads.len() {
-            return;
-        }
-        let known = self.links.len();
-        self.heads = vec![NONE; wanted];
-        self.links.clear();
-        for position in LEAST..known + LEAST {
-            self.add(position, text);
-        }
-    }
-
-    fn head_of(&self, [first, second]: [u32; 2]) -> usize {
-        let mixed = (u64::from(first) << 32 | u64::from(second)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (mixed >> 32) as usize & (self.heads.len() - 1)
+        4 * (self.pairs.capacity() + self.singles.capacity() + self.links.capacity())
     }
 }
 
-/// As many heads as tokens, or up to twice as many.
-fn heads_for(tokens: usize) -> usize {
-    tokens.next_power_of_two().max(FEWEST_HEADS)
+/// The longer of two matches; of equal ones the first.
+pub fn longer(first: Option<Match>, second: Option<Match>) -> Option<Match> {
+    let length = |found: Option<Match>| found.map_or(0, |found| found.length);
+    if length(second) > length(first) { second } else { first }
 }
 
-/// Tokens before `at` that agree with those at the text's end.
-fn agreeing(text: Text<'_>, at: usize) -> usize {
+/// The match that `position` follows, if any token agrees.
+fn matching(text: Text<'_>, position: usize) -> Option<Match> {
     let end = text.len();
-    (1..=LONGEST.min(at)).take_while(|back| text.get(at - back) == text.get(end - back)).count()
+    let agrees = |back: &usize| text.get(position - back) == text.get(end - back);
+    let length = (1..=LONGEST.min(position)).take_while(agrees).count();
+    (length > 0).then_some(Match { position, length })
 }
 
 #[cfg(test)]
@@ -174,6 +148,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::tokens::Tokens;
 
     fn tokens(prompt: &[u32], answer: &[u32]) -> Tokens {
         let mut tokens = Tokens::new(Arc::from(prompt), answer.len());
@@ -181,52 +156,57 @@ mod tests {
         tokens
     }
 
-    /// The same by trying every place.
-    fn naive(text: Text<'_>) -> Option<Found> {
-        let places = (LEAST..text.len()).map(|at| Found { at, agreeing: agreeing(text, at) });
-        places.filter(|found| found.agreeing >= LEAST).max_by_key(|found| (found.agreeing, found.at))
+    fn index(text: Text<'_>) -> TextIndex {
+        let mut index = TextIndex::new(0, 0);
+        index.extend(text);
+        index
     }
 
-    fn found(prediction: &[u32], prompt: &[u32], answer: &[u32]) -> Option<Found> {
+    /// The same by trying every position.
+    fn naive(text: Text<'_>) -> Option<Match> {
+        let matches = (FIRST..text.len()).filter_map(|position| matching(text, position));
+        matches.max_by_key(|found| (found.length, found.position))
+    }
+
+    fn found(prediction: &[u32], prompt: &[u32], answer: &[u32]) -> Option<Match> {
         let tokens = tokens(prompt, answer);
         let text = Text::new(prediction, &tokens);
-        let mut lookup = TextIndex::default();
-        lookup.extend(text);
-        assert_eq!(lookup.find(text), naive(text));
-        lookup.find(text)
+        let found = index(text).longest_match(text);
+        assert_eq!(found, naive(text));
+        found
     }
 
     #[test]
-    fn the_longest_agreeing_place_wins_and_of_equal_ones_the_latest() {
-        assert_eq!(found(&[], &[1, 2, 3, 4, 9, 2, 3, 5, 1, 2], &[3]), Some(Found { at: 3, agreeing: 3 }));
-        assert_eq!(found(&[], &[1, 2, 7, 1, 2, 8, 1], &[2]), Some(Found { at: 5, agreeing: 2 }));
+    fn the_longest_match_wins_and_of_equal_ones_the_latest() {
+        assert_eq!(found(&[], &[1, 2, 3, 4, 9, 2, 3, 5, 1, 2], &[3]), Some(Match { position: 3, length: 3 }));
+        assert_eq!(found(&[], &[1, 2, 7, 1, 2, 8, 1], &[2]), Some(Match { position: 5, length: 2 }));
+        assert_eq!(found(&[], &[1, 2, 7, 8], &[2]), Some(Match { position: 2, length: 1 }));
         assert_eq!(found(&[], &[1, 2, 3], &[4]), None);
         assert_eq!(found(&[], &[1], &[]), None);
     }
 
     #[test]
     fn a_prediction_stands_before_the_prompt() {
-        assert_eq!(found(&[5, 6, 7, 8], &[1], &[5, 6]), Some(Found { at: 2, agreeing: 2 }));
+        assert_eq!(found(&[5, 6, 7, 8], &[1], &[5, 6]), Some(Match { position: 2, length: 2 }));
     }
 
     #[test]
-    fn token_by_token_gives_the_same_as_all_at_once() {
-        let mut state = 7u32;
+    fn an_index_that_grows_token_by_token_finds_what_a_new_one_finds() {
+        let mut state = 7_u32;
         let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             state >> 29
         };
         let prompt: Vec<u32> = (0..40).map(|_| next()).collect();
         let mut tokens = tokens(&prompt, &[]);
-        let mut lookup = TextIndex::default();
+        let mut growing = TextIndex::new(0, 0);
         for _ in 0..300 {
             let text = Text::new(&[], &tokens);
-            lookup.extend(text);
-            let mut whole = TextIndex::default();
-            whole.extend(text);
-            assert_eq!(lookup.find(text), whole.find(text));
-            if let Some(found) = lookup.find(text) {
-                assert_eq!(agreeing(text, found.at), found.agreeing);
+            growing.extend(text);
+            let found = growing.longest_match(text);
+            assert_eq!(found, index(text).longest_match(text));
+            if let Some(found) = found {
+                assert_eq!(matching(text, found.position), Some(found));
             }
             tokens.extend(&[next()]);
         }
@@ -234,10 +214,12 @@ mod tests {
 
     #[test]
     fn memory_per_token_is_bounded() {
-        let prompt: Vec<u32> = (0..10_000).collect();
-        let tokens = tokens(&prompt, &[]);
-        let mut lookup = TextIndex::default();
-        lookup.extend(Text::new(&[], &tokens));
-        assert!(lookup.bytes() <= BYTES_PER_TOKEN * tokens.len(), "{}", lookup.bytes());
+        for count in [1000, 4096, 4097, 10_000] {
+            let prompt: Vec<u32> = (0..count).collect();
+            let tokens = tokens(&prompt, &[]);
+            let mut index = TextIndex::new(0, tokens.len());
+            index.extend(Text::new(&[], &tokens));
+            assert!(index.bytes() <= BYTES_PER_TOKEN * tokens.len(), "{} bytes for {count}", index.bytes());
+        }
     }
 }
