@@ -90,6 +90,6 @@ fn a_step_allocates_nothing_once_warm() {
     // Some leave, others are let in and computed: nothing more is needed for that than the indexes that prompt lookup keeps
     // of their texts.
     streams.drain(..10);
-    let allocated: usize = (0..60).map(|_| turn(&mut engine, &mut streams)).sum();
+    let allocated: usize = (0..40).map(|_| turn(&mut engine, &mut streams)).sum();
     assert_eq!(allocated, 10 * INDEXES, "allocations after some left");
 }

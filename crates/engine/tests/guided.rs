@@ -220,7 +220,8 @@ fn answers_with_drafts_are_those_without() {
     };
     for (blocks, step_tokens) in [(400, 64), (400, 8), (40, 8), (40, 16)] {
         let settings = Settings { speculation: Speculation::Always(8), ..Settings::default() };
-        let handle = spawn(Box::new(MockExecutor::new(limits(blocks, step_tokens))), &settings).0;
+        let limits = Limits { step_rows: step_tokens, ..limits(blocks, step_tokens) };
+        let handle = spawn(Box::new(MockExecutor::new(limits)), &settings).0;
         let ask = |number| Request { prediction: prediction(number), ..mixed(number) };
         let streams: Vec<_> = (0..12).map(|number| handle.submit(ask(number)).expect("fits")).collect();
         for (mut stream, alone) in streams.into_iter().zip(&alone) {
