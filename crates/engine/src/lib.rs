@@ -64,7 +64,7 @@ pub mod tokens;
 pub use backend::{Backend, Load};
 pub use board::Device;
 pub use clock::{Clock, SystemClock};
-pub use draft::{Drafter, Speculation};
+pub use draft::{DraftTotals, Drafter, Speculation};
 pub use engine::{Engine, Stepped};
 pub use guide::{Grammar, Guide, GuideError, Progress};
 pub use handle::{Completion, Handle};
