@@ -20,6 +20,7 @@ mod depth;
 mod drafting;
 mod index;
 mod lookup;
+mod model;
 mod speculator;
 mod text;
 
@@ -31,6 +32,7 @@ pub use depth::DEEPEST;
 pub use drafting::{DraftTotals, Drafting};
 pub use index::BYTES_PER_TOKEN;
 pub use lookup::Quotable;
+pub use model::{DraftModel, Mismatch};
 pub(crate) use speculator::{Conditions, Speculator};
 
 /// Proposes what may follow.

@@ -65,6 +65,9 @@ impl Speculator {
         if self.speculation == Speculation::Off {
             return;
         }
+        if let Some(drafter) = &mut self.drafter {
+            drafter.read(roster, conditions.pace.reading());
+        }
         let mut weighing = self.weigh(roster, conditions);
         for index in 0..roster.running().len() {
             let sequence = roster.get_mut(roster.running()[index]);

@@ -134,6 +134,11 @@ impl Pace {
         self.target.max(unavoidable / (1.0 - SHARE))
     }
 
+    /// Seconds that a drafter may take before a step to read what it will draft for.
+    pub(crate) fn reading(self) -> f64 {
+        SHARE * self.target
+    }
+
     /// Seconds that a step may take for the sake of a prompt that is less urgent than others in the step, who take `others`
     /// seconds of it themselves.
     pub(super) fn behind(self, others: f64) -> f64 {

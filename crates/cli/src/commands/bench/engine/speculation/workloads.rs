@@ -16,6 +16,18 @@ use crate::grammar_workers::grammar_workers;
 const NEW: usize = 200;
 
 const CODE: &str = r#"```python
+def area(width, height):
+    if width <= 0 or height <= 0:
+        raise ValueError("width and height must be positive")
+    return width * height
+
+def perimeter(width, height):
+    if width <= 0 or height <= 0:
+        raise ValueError("width and height must be positive")
+    return 2 * (width + height)
+```"#;
+
+const CLASS: &str = r#"```python
 class Account:
     """A bank account with a history of its transactions."""
 
@@ -29,12 +41,6 @@ class Account:
             raise ValueError("the amount must be positive")
         self.balance += amount
         self.history.append(("deposit", amount))
-
-    def withdraw(self, amount):
-        if amount > self.balance:
-            raise ValueError("not enough money")
-        self.balance -= amount
-        self.history.append(("withdraw", amount))
 ```"#;
 
 const PEOPLE: &str = "Anna Kowalska, 34, is a nurse from Krakow. Thomas Lindqvist, 51, teaches music in Uppsala. Maria \
@@ -79,7 +85,10 @@ impl Author<'_> {
     }
 
     fn prompt(&self, number: usize, task: &str) -> Result<Vec<u32>, Failure> {
-        let messages = [json!({"role": "user", "content": format!("Task {number}. {task}")})];
+        let messages = [
+            json!({"role": "system", "content": format!("You are a helpful assistant. This is conversation {number}.")}),
+            json!({"role": "user", "content": task}),
+        ];
         Ok(self.template.encode(&ChatRequest::new(&messages), self.tokenizer)?)
     }
 }
@@ -94,12 +103,13 @@ pub fn workloads(
     let story = "Tell me a short story about a lighthouse keeper who finds a letter in a bottle.";
     let schema = author.workload("json by schema", &format!("List the people of this text. {PEOPLE}"))?;
     Ok(vec![
-        author.workload("copy code", &format!("Repeat this code exactly as it is.\n{CODE}"))?,
-        author.workload("count in words", "Count from one to fifty in words, one number per line.")?,
+        author.workload("copy code", &format!("Repeat this code:\n{CODE}"))?,
         author.workload(
-            "extract as json",
-            &format!("Write a JSON list of the people in this text, with name, age, job and city of each. {PEOPLE}"),
+            "edit code",
+            &format!("{CLASS}\nRename the class Account to Wallet. Write the whole code."),
         )?,
+        author.workload("count in words", "Count: one, two, three, four, five, six. Continue to fifty.")?,
+        author.workload("extract as json", &format!("Extract the people as JSON.\n{PEOPLE}"))?,
         Workload { grammar: Some(people(tokenizer)?), ..schema },
         author.workload("chat, greedy", story)?,
         Workload { temperature: 0.8, ..author.workload("chat, sampled", story)? },
@@ -116,6 +126,7 @@ fn people(tokenizer: &Tokenizer) -> Result<Arc<dyn Grammar>, Failure> {
     let schema = json!({"type": "array", "items": person, "minItems": 6, "maxItems": 6});
     let spec = GrammarSpec::JsonSchema { schema, strictness: Strictness::Strict };
     let compiler = Compiler::new(tokenizer).with_workers(grammar_workers());
-    let grammar = compiler.compile(&spec, None).map_err(|error| Failure::new(error, "report this as a bug"))?;
+    let grammar =
+        compiler.compile(&spec, None).map_err(|error| Failure::new(error, "report this as a bug"))?;
     Ok(grammar)
 }
