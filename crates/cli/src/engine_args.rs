@@ -6,16 +6,17 @@ use std::time::Duration;
 use clap::Args;
 use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
 use ropeway_engine::settings::DEFAULT_QUEUE;
-use ropeway_engine::{DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, spawn};
+use ropeway_engine::{DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, spawn, spawn_with_draft_model};
 use ropeway_hub::ModelFiles;
 use ropeway_machine::Machine;
 use ropeway_model::StepLimits;
 use ropeway_text::ChatTemplate;
 use ropeway_weights::Checkpoint;
 
+use crate::draft_model::{DraftModelArg, draft_model_for};
 use crate::failure::Failure;
 use crate::memory::{self, parse_size};
-use crate::model_args::{KvRoom, Loaded, ModelArgs, Room};
+use crate::model_args::{KvRoom, ModelArgs, Room};
 use crate::pulling::open_hub;
 
 /// Share of the free memory that keys and values get unless told otherwise. Blocks are touched only as they are used,
@@ -50,6 +51,10 @@ pub struct EngineArgs {
     /// Requests that may wait before more are turned down
     #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_QUEUE)]
     queue: usize,
+    /// A smaller model with the same tokenizer that drafts what may follow;
+    /// MODEL=NAME gives one of several models its own
+    #[arg(long, value_name = "[MODEL=]NAME")]
+    draft_model: Vec<DraftModelArg>,
 }
 
 /// How many conversations an engine is started for.
@@ -94,11 +99,21 @@ impl EngineArgs {
             (None, For::OneConversation) => KvRoom::Window,
             (None, For::Many) => KvRoom::Bytes(default_kv_memory()),
         };
-        let Loaded { files, checkpoint, executor } = options.load_files(files, Room { kv, step: STEP })?;
-        let machine = options.machine();
-        let memory = executor.memory();
-        let (handle, thread) = spawn(Box::new(executor), &self.settings());
-        Ok(Started { name: files.name.clone(), files, checkpoint, handle, thread, machine, memory })
+        let room = Room { kv, step: STEP };
+        let Some(draft) = draft_model_for(&self.draft_model, &files.name) else {
+            let loaded = options.load_files(files, room)?;
+            let memory = loaded.executor.memory();
+            let engine = spawn(Box::new(loaded.executor), &self.settings());
+            return Ok(Started::new(loaded.files, loaded.checkpoint, engine, options.machine(), memory));
+        };
+        let draft = options.files(&open_hub()?, draft)?;
+        let (loaded, draft) = options.load_with_draft(files, &draft, room)?;
+        let memory = loaded.executor.memory() + draft.memory();
+        let engine = spawn_with_draft_model(Box::new(loaded.executor), Box::new(draft), &self.settings())
+            .map_err(|error| {
+                Failure::new(error, "choose a smaller model of the same family with --draft-model")
+            })?;
+        Ok(Started::new(loaded.files, loaded.checkpoint, engine, options.machine(), memory))
     }
 
     /// How requests share the machine.
@@ -124,6 +139,16 @@ impl EngineArgs {
 }
 
 impl Started {
+    fn new(
+        files: ModelFiles,
+        checkpoint: Checkpoint,
+        (handle, thread): (Handle, JoinHandle<()>),
+        machine: Machine,
+        memory: u64,
+    ) -> Started {
+        Started { name: files.name.clone(), files, checkpoint, handle, thread, machine, memory }
+    }
+
     /// Tokens that its KV memory holds.
     pub fn kv_tokens(&self) -> usize {
         let limits = self.handle.limits();

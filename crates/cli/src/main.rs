@@ -10,6 +10,7 @@
 
 mod commands;
 mod descriptors;
+mod draft_model;
 mod embedder_args;
 mod engine_args;
 mod facts;

@@ -195,7 +195,8 @@ impl Engine {
 
     fn draft(&mut self) {
         let Scheduler { cost, pace, .. } = &self.scheduler;
-        self.speculator.draft(&mut self.roster, Conditions { cost, pace: *pace });
+        let conditions = Conditions { cost, pace: *pace, guiding: self.metrics.guiding_each() };
+        self.speculator.draft(&mut self.roster, conditions);
     }
 
     /// Plans a step and launches it; whether there was anything to launch.

@@ -124,6 +124,11 @@ fn is_faithful(record: &StepRecord) -> bool {
 }
 
 impl Metrics {
+    /// Seconds that a grammar takes for a token that is chosen by it.
+    pub fn guiding_each(&self) -> f64 {
+        self.guiding.as_secs_f64() / self.guided_tokens.max(1) as f64
+    }
+
     /// The experience of a class.
     pub fn class(&mut self, class: Class) -> &mut Experience {
         &mut self.classes[class as usize]

@@ -35,7 +35,9 @@ const MOST_FAILURES: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// Token ids mean different things.
-    #[error("the draft model has a vocabulary of {draft} tokens, the model that it drafts for one of {target}")]
+    #[error(
+        "the draft model has a vocabulary of {draft} tokens, the model that it drafts for one of {target}"
+    )]
     Vocabulary {
         /// Of the draft model.
         draft: usize,
@@ -278,7 +280,8 @@ impl Drafter for DraftModel {
         }
         self.begin();
         let fixed = self.cost.predict(Work::default());
-        let mut left = self.cost.tokens_within((seconds - fixed).max(0.0), self.mean_context, 0).max(READ_AT_ONCE);
+        let mut left =
+            self.cost.tokens_within((seconds - fixed).max(0.0), self.mean_context, 0).max(READ_AT_ONCE);
         for slot in roster.running() {
             self.read_some(*slot, roster.get(*slot), &mut left);
         }
@@ -310,7 +313,9 @@ impl Drafter for DraftModel {
     }
 
     fn forget(&mut self, slot: Slot) {
-        if let Some(reader) = self.readers.get_mut(slot.index as usize).filter(|reader| reader.life == slot.life) {
+        if let Some(reader) =
+            self.readers.get_mut(slot.index as usize).filter(|reader| reader.life == slot.life)
+        {
             reader.release(&mut self.pool);
         }
     }
@@ -323,7 +328,9 @@ impl Reader {
         // The last draft was never read.
         let read = self.drafts.len().saturating_sub(1).min(self.computed);
         let first = self.computed - read;
-        let right = (first..tokens.len()).zip(&self.drafts[..read]).take_while(|(at, draft)| tokens.get(*at) == **draft);
+        let right = (first..tokens.len())
+            .zip(&self.drafts[..read])
+            .take_while(|(at, draft)| tokens.get(*at) == **draft);
         self.computed = first + right.count();
         self.drafts.clear();
         self.table.truncate(pool, self.computed.div_ceil(block_tokens));

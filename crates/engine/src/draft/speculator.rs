@@ -18,6 +18,9 @@ use crate::sequence::{Sequence, Slot};
 /// Tokens of a sequence between two tries of a drafter that costs time and was not worth it.
 const RETRY: usize = 64;
 
+/// How often a grammar looks at a drafted token: when it is proposed, for its row's mask, and when it is kept.
+const GUIDED: f64 = 3.0;
+
 /// Tokens that a grammar may add to the drafts of a sequence: as many as the keys of JSON take.
 const FORCED: usize = 16;
 
@@ -34,6 +37,8 @@ pub(crate) struct Speculator {
 pub(crate) struct Conditions<'a> {
     pub(crate) cost: &'a CostModel,
     pub(crate) pace: Pace,
+    /// Seconds that a grammar takes for a row.
+    pub(crate) guiding: f64,
 }
 
 /// What drafts are weighed against in one step.
@@ -42,8 +47,10 @@ struct Weighing {
     expected: Yield,
     /// Seconds of a drafted token from lookup, which is a row of the step.
     row: f64,
-    /// Seconds of one from the drafter: a row, and the drafter's own time.
-    priced: f64,
+    /// Seconds that the drafter takes for one.
+    price: f64,
+    /// Seconds that a grammar takes for one.
+    guiding: f64,
     /// Most drafted tokens of all sequences together.
     left: usize,
 }
@@ -95,14 +102,15 @@ impl Speculator {
     /// What a draft is worth in the next step.
     fn weigh(&self, roster: &Roster, conditions: Conditions<'_>) -> Weighing {
         if let Speculation::Always(_) = self.speculation {
-            return Weighing { expected: Yield::new(1, 1.0), row: 0.0, priced: 0.0, left: usize::MAX };
+            let expected = Yield::new(1, 1.0);
+            return Weighing { expected, row: 0.0, price: 0.0, guiding: 0.0, left: usize::MAX };
         }
         let chunk = |slot: &Slot| {
             let sequence = roster.get(*slot);
             Work::chunk(sequence.start(), sequence.pending(), 1)
         };
         let work = roster.running().iter().map(chunk).fold(Work::default(), Work::and);
-        let Conditions { cost, pace } = conditions;
+        let Conditions { cost, pace, guiding } = conditions;
         let seconds = cost.predict(work);
         let row = cost.marginal(Work { tokens: 1, rows: 1, ..Work::default() }).max(f64::MIN_POSITIVE);
         let streams = roster.running().len();
@@ -111,7 +119,8 @@ impl Speculator {
         let is_stream = |slot: &Slot| roster.get(*slot).is_decoding();
         let idle = roster.waiting().is_empty() && roster.running().iter().all(is_stream);
         let left = if idle { ((pace.beside(seconds) - seconds) / row) as usize } else { 0 };
-        Weighing { expected: Yield::new(streams, seconds), row, priced: row + price, left }
+        let guiding = GUIDED * guiding;
+        Weighing { expected: Yield::new(streams, seconds), row, price, guiding, left }
     }
 
     fn draft_for(&self, sequence: &mut Sequence, weighing: &mut Weighing) {
@@ -121,11 +130,11 @@ impl Speculator {
         }
         look_up(sequence, most);
         let most = most.min(weighing.left);
+        let row = weighing.row + if sequence.guidance.is_free() { 0.0 } else { weighing.guiding };
         let drafting = &mut sequence.drafting;
         let chance = |confidence| self.experience.chance(&drafting.acceptance, confidence);
-        let quoted =
-            weighing.consider(chance(drafting.confidence), weighing.row, drafting.proposed.len().min(most));
-        let asked = weighing.consider(chance(Confidence::DRAFTER), weighing.priced, most);
+        let quoted = weighing.consider(chance(drafting.confidence), row, drafting.proposed.len().min(most));
+        let asked = weighing.consider(chance(Confidence::DRAFTER), row + weighing.price, most);
         if self.drafter.is_some() && asked.rate() > quoted.rate() {
             drafting.clear();
             drafting.asked = asked.depth;
