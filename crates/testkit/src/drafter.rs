@@ -36,7 +36,7 @@ impl Drafter for MockDrafter {
         }
     }
 
-    fn price(&self, _: usize) -> f64 {
+    fn pass(&self, _: usize) -> f64 {
         0.0
     }
 }

@@ -43,6 +43,19 @@ impl Yield {
         }
         most
     }
+
+    /// Drafts to add for several sequences at once, of up to `most` for each: one more for all of them takes `each` seconds.
+    pub fn add_together(&mut self, chances: &[f64], each: f64, most: usize) -> usize {
+        for depth in 0..most {
+            let right: f64 = chances.iter().map(|chance| chance.powi(depth as i32 + 1)).sum();
+            if right * self.seconds <= each * self.tokens {
+                return depth;
+            }
+            self.tokens += right;
+            self.seconds += each;
+        }
+        most
+    }
 }
 
 #[cfg(test)]

@@ -18,8 +18,6 @@ pub struct Drafting {
     pub(super) known: usize,
     /// How many of the proposed tokens are computed in the next step.
     pub(super) depth: usize,
-    /// How many tokens the drafter is to propose.
-    pub(super) asked: usize,
     /// Totals so far.
     pub(crate) totals: DraftTotals,
 }
@@ -46,20 +44,15 @@ impl Drafting {
         &self.proposed[..self.depth]
     }
 
-    /// Whether anything is proposed for its next tokens.
-    pub(super) fn is_empty(&self) -> bool {
-        self.proposed.is_empty()
-    }
-
-    /// Proposes `tokens` to follow the `known` ones of the sequence.
-    pub(super) fn propose(&mut self, tokens: &[u32], confidence: Confidence, known: usize) {
+    /// Proposes what the drafter says, all of it to be computed, to follow the `known` tokens of the sequence.
+    pub(super) fn propose(&mut self, tokens: &[u32], known: usize) {
         self.proposed.clear();
         self.proposed.extend_from_slice(tokens);
-        (self.confidence, self.known, self.depth) = (confidence, known, 0);
+        (self.confidence, self.known, self.depth) = (Confidence::DRAFTER, known, tokens.len());
     }
 
     pub(super) fn clear(&mut self) {
         self.proposed.clear();
-        (self.depth, self.asked) = (0, 0);
+        self.depth = 0;
     }
 }

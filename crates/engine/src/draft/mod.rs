@@ -45,8 +45,8 @@ pub trait Drafter: Send {
     /// Adds a proposal for each sequence that it has one for.
     fn draft(&mut self, wanted: &mut dyn Iterator<Item = Wanted<'_>>, proposals: &mut Proposals);
 
-    /// Seconds that a proposed token takes, per sequence, where it is proposed for so many.
-    fn price(&self, sequences: usize) -> f64;
+    /// Seconds that one more token takes for each of so many sequences.
+    fn pass(&self, sequences: usize) -> f64;
 
     /// The sequence left for good.
     fn forget(&mut self, slot: Slot) {

@@ -166,7 +166,7 @@ impl DraftModel {
     }
 
     /// Computes the batch; should that fail, nothing that was read is to be trusted.
-    fn pass(&mut self) -> bool {
+    fn compute_or_forget(&mut self) -> bool {
         if let Err(error) = self.compute() {
             self.failures += 1;
             if matches!(error, ExecutorError::Lost(_)) && self.executor.restart().is_err() {
@@ -201,7 +201,7 @@ impl DraftModel {
         }
         let contexts: usize = wanted.iter().map(|wanted| wanted.sequence.tokens.len()).sum();
         self.mean_context = contexts / wanted.len().max(1);
-        !self.drafting.is_empty() && self.pass()
+        !self.drafting.is_empty() && self.compute_or_forget()
     }
 
     fn begin(&mut self) {
@@ -257,11 +257,14 @@ impl DraftModel {
                 self.drafting.push(Drafting { index, slot });
             }
         }
-        !self.drafting.is_empty() && self.pass()
+        !self.drafting.is_empty() && self.compute_or_forget()
     }
 
     /// Adds what is unread of a sequence to the batch, within the budget of tokens that is left.
     fn read_some(&mut self, slot: Slot, sequence: &Sequence, left: &mut usize) {
+        if sequence.drafting.most == Some(0) {
+            return;
+        }
         self.sync(slot, sequence);
         let computed = self.readers[slot.index as usize].computed;
         let unread = sequence.computed.saturating_sub(computed);
@@ -286,7 +289,7 @@ impl Drafter for DraftModel {
             self.read_some(*slot, roster.get(*slot), &mut left);
         }
         if !self.batch.chunks.is_empty() {
-            self.pass();
+            self.compute_or_forget();
         }
     }
 
@@ -306,10 +309,9 @@ impl Drafter for DraftModel {
         }
     }
 
-    fn price(&self, sequences: usize) -> f64 {
+    fn pass(&self, sequences: usize) -> f64 {
         let read = (sequences * self.mean_context) as u64;
-        let pass = Work { tokens: sequences, rows: sequences, pairs: read, reads: read };
-        self.cost.predict(pass) / sequences.max(1) as f64
+        self.cost.predict(Work { tokens: sequences, rows: sequences, pairs: read, reads: read })
     }
 
     fn forget(&mut self, slot: Slot) {

@@ -3,7 +3,8 @@
 //! ```text
 //! judge      what was proposed for the last step is compared with what was said
 //! look up    proposes what followed the same words before: next to free, so it is judged even where it is not computed
-//! weigh      depths, by what they bring; where the drafter brings more, it is asked instead
+//! weigh      how deep each sequence is drafted for, by what that brings
+//! ask        the drafter, for all sequences that it is right for more often, if its passes bring more than lookup
 //! guide      drafts that a grammar forbids are cut, tokens that it forces are put between
 //! ```
 
@@ -15,8 +16,12 @@ use crate::roster::Roster;
 use crate::scheduler::Pace;
 use crate::sequence::{Sequence, Slot};
 
-/// Tokens of a sequence between two tries of a drafter that costs time and was not worth it.
-const RETRY: usize = 64;
+/// Steps between two tries of a drafter that costs time and was not worth it; all sequences try it at once, because a pass for
+/// all takes hardly longer than one for a single one.
+const RETRY: u64 = 64;
+
+/// What lookup found is preferred if it is right this often, as a share of how often the drafter is: it costs no pass.
+const PREFERRED: f64 = 0.9;
 
 /// How often a grammar looks at a drafted token: when it is proposed, for its row's mask, and when it is kept.
 const GUIDED: f64 = 3.0;
@@ -30,6 +35,10 @@ pub(crate) struct Speculator {
     speculation: Speculation,
     experience: Experience,
     proposals: Proposals,
+    /// Chances of one step's sequences. Kept and refilled.
+    chances: Vec<f64>,
+    /// Steps drafted for.
+    steps: u64,
 }
 
 /// What the speculator goes by.
@@ -47,8 +56,6 @@ struct Weighing {
     expected: Yield,
     /// Seconds of a drafted token from lookup, which is a row of the step.
     row: f64,
-    /// Seconds that the drafter takes for one.
-    price: f64,
     /// Seconds that a grammar takes for one.
     guiding: f64,
     /// Most drafted tokens of all sequences together.
@@ -57,7 +64,14 @@ struct Weighing {
 
 impl Speculator {
     pub(crate) fn new(drafter: Option<Box<dyn Drafter>>, speculation: Speculation) -> Self {
-        Self { drafter, speculation, experience: Experience::default(), proposals: Proposals::default() }
+        Self {
+            drafter,
+            speculation,
+            experience: Experience::default(),
+            proposals: Proposals::default(),
+            chances: Vec::new(),
+            steps: 0,
+        }
     }
 
     /// The sequence left for good.
@@ -72,18 +86,22 @@ impl Speculator {
         if self.speculation == Speculation::Off {
             return;
         }
-        if let Some(drafter) = &mut self.drafter {
-            drafter.read(roster, conditions.pace.reading());
-        }
-        let mut weighing = self.weigh(roster, conditions);
+        self.steps += 1;
+        let start = self.weigh(roster, conditions);
+        let mut weighing = start;
         for index in 0..roster.running().len() {
             let sequence = roster.get_mut(roster.running()[index]);
             if sequence.in_flight.is_none() {
                 self.judge(sequence);
-                self.draft_for(sequence, &mut weighing);
+                self.quote(sequence, &mut weighing);
             }
         }
-        self.ask_drafter(roster);
+        if self.drafter.is_some() {
+            self.ask(roster, start, weighing.expected, conditions.pace);
+        }
+        for index in 0..roster.running().len() {
+            guide(roster.get_mut(roster.running()[index]));
+        }
     }
 
     /// Compares what was proposed with what was said.
@@ -103,7 +121,7 @@ impl Speculator {
     fn weigh(&self, roster: &Roster, conditions: Conditions<'_>) -> Weighing {
         if let Speculation::Always(_) = self.speculation {
             let expected = Yield::new(1, 1.0);
-            return Weighing { expected, row: 0.0, price: 0.0, guiding: 0.0, left: usize::MAX };
+            return Weighing { expected, row: 0.0, guiding: 0.0, left: usize::MAX };
         }
         let chunk = |slot: &Slot| {
             let sequence = roster.get(*slot);
@@ -112,47 +130,49 @@ impl Speculator {
         let work = roster.running().iter().map(chunk).fold(Work::default(), Work::and);
         let Conditions { cost, pace, guiding } = conditions;
         let seconds = cost.predict(work);
-        let row = cost.marginal(Work { tokens: 1, rows: 1, ..Work::default() }).max(f64::MIN_POSITIVE);
         let streams = roster.running().len();
-        let price = self.drafter.as_ref().map_or(0.0, |drafter| drafter.price(streams));
+        let context = work.reads / streams.max(1) as u64;
+        let one_more = Work { tokens: 1, rows: 1, pairs: context, reads: 1 };
+        let row = cost.marginal(one_more).max(f64::MIN_POSITIVE);
         // Prompts that wait for the step's time have a better use for it.
         let is_stream = |slot: &Slot| roster.get(*slot).is_decoding();
         let idle = roster.waiting().is_empty() && roster.running().iter().all(is_stream);
         let left = if idle { ((pace.beside(seconds) - seconds) / row) as usize } else { 0 };
         let guiding = GUIDED * guiding;
-        Weighing { expected: Yield::new(streams, seconds), row, price, guiding, left }
+        Weighing { expected: Yield::new(streams, seconds), row, guiding, left }
     }
 
-    fn draft_for(&self, sequence: &mut Sequence, weighing: &mut Weighing) {
+    /// Proposes what stands in the text before, and how much of it is computed.
+    fn quote(&self, sequence: &mut Sequence, weighing: &mut Weighing) {
         let most = room(sequence).min(self.speculation.most());
         if most == 0 {
             return;
         }
         look_up(sequence, most);
-        let most = most.min(weighing.left);
-        let row = weighing.row + if sequence.guidance.is_free() { 0.0 } else { weighing.guiding };
-        let drafting = &mut sequence.drafting;
-        let chance = |confidence| self.experience.chance(&drafting.acceptance, confidence);
-        let quoted = weighing.consider(chance(drafting.confidence), row, drafting.proposed.len().min(most));
-        let asked = weighing.consider(chance(Confidence::DRAFTER), row + weighing.price, most);
-        if self.drafter.is_some() && asked.rate() > quoted.rate() {
-            drafting.clear();
-            drafting.asked = asked.depth;
-            weighing.accept(asked);
-        } else {
-            drafting.depth = quoted.depth;
-            weighing.accept(quoted);
-            guide(sequence);
-        }
+        let considered = self.consider_quote(sequence, weighing);
+        sequence.drafting.depth = considered.depth;
+        weighing.accept(considered);
     }
 
-    /// Has the drafter propose where it brings more than lookup, and now and then where it does not.
-    fn ask_drafter(&mut self, roster: &mut Roster) {
+    fn consider_quote(&self, sequence: &Sequence, weighing: &Weighing) -> Considered {
+        let drafting = &sequence.drafting;
+        let chance = self.experience.chance(&drafting.acceptance, drafting.confidence);
+        weighing.consider(chance, weighing.row_of(sequence), drafting.proposed.len().min(weighing.left))
+    }
+
+    /// Has the drafter propose where it is right more often than lookup, if that brings more; `quoted` is what the step gives
+    /// without it. Now and then it is tried even if it does not.
+    fn ask(&mut self, roster: &mut Roster, start: Weighing, quoted: Yield, pace: Pace) {
         let Some(drafter) = &mut self.drafter else { return };
+        drafter.read(roster, pace.reading());
+        let depth = self.depth_of_drafter(roster, start, quoted);
+        let retry = self.steps.is_multiple_of(RETRY) && start.left > 0;
+        let depth = depth.max(usize::from(retry));
+        let Some(drafter) = &mut self.drafter else { return };
+        let experience = &self.experience;
         let wanted = roster.running().iter().filter_map(|slot| {
             let sequence = roster.get(*slot);
-            let retried = sequence.drafting.is_empty() && sequence.generated().is_multiple_of(RETRY);
-            let most = sequence.drafting.asked.max(usize::from(retried)).min(room(sequence));
+            let most = if prefers_drafter(experience, sequence) { depth.min(room(sequence)) } else { 0 };
             (most > 0).then_some(Wanted { slot: *slot, sequence, most })
         });
         self.proposals.clear();
@@ -160,11 +180,43 @@ impl Speculator {
         for (slot, tokens) in self.proposals.iter() {
             let sequence = roster.get_mut(slot);
             let known = sequence.tokens.len();
-            sequence.drafting.propose(tokens, Confidence::DRAFTER, known);
-            sequence.drafting.depth = tokens.len();
-            guide(sequence);
+            sequence.drafting.propose(tokens, known);
         }
     }
+
+    /// How deep the drafter drafts for all sequences that prefer it; 0 if lookup alone brings more.
+    fn depth_of_drafter(&mut self, roster: &Roster, start: Weighing, quoted: Yield) -> usize {
+        if let Speculation::Always(most) = self.speculation {
+            return most;
+        }
+        let Some(drafter) = &self.drafter else { return 0 };
+        let mut weighing = start;
+        let (mut chances, mut row) = (std::mem::take(&mut self.chances), 0.0);
+        chances.clear();
+        for slot in roster.running() {
+            let sequence = roster.get(*slot);
+            if prefers_drafter(&self.experience, sequence) {
+                chances.push(self.experience.chance(&sequence.drafting.acceptance, Confidence::DRAFTER));
+                row += weighing.row_of(sequence);
+            } else if sequence.drafting.depth > 0 {
+                weighing.accept(self.consider_quote(sequence, &weighing));
+            }
+        }
+        let most = self.speculation.most().min(weighing.left / chances.len().max(1));
+        let depth = weighing.expected.add_together(&chances, row + drafter.pass(chances.len()), most);
+        self.chances = chances;
+        if weighing.expected.rate() > quoted.rate() { depth } else { 0 }
+    }
+}
+
+/// Whether the drafter is right more often than what lookup found.
+fn prefers_drafter(experience: &Experience, sequence: &Sequence) -> bool {
+    if room(sequence) == 0 {
+        return false;
+    }
+    let drafting = &sequence.drafting;
+    let chance = |confidence| experience.chance(&drafting.acceptance, confidence);
+    drafting.proposed.is_empty() || chance(drafting.confidence) < PREFERRED * chance(Confidence::DRAFTER)
 }
 
 /// A depth, and what the step would give with it.
@@ -174,13 +226,12 @@ struct Considered {
     expected: Yield,
 }
 
-impl Considered {
-    fn rate(self) -> f64 {
-        self.expected.rate()
-    }
-}
-
 impl Weighing {
+    /// Seconds of a drafted token of this sequence.
+    fn row_of(&self, sequence: &Sequence) -> f64 {
+        self.row + if sequence.guidance.is_free() { 0.0 } else { self.guiding }
+    }
+
     fn consider(&self, chance: f64, each: f64, most: usize) -> Considered {
         let mut expected = self.expected;
         let depth = expected.add(chance, each, most);
