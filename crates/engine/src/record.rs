@@ -83,6 +83,9 @@ impl fmt::Display for StepRecord {
         if self.preempted > 0 {
             write!(f, "  preempted {}", self.preempted)?;
         }
+        if self.drafted > 0 {
+            write!(f, "  drafted {} accepted {}", self.drafted, self.accepted)?;
+        }
         Ok(())
     }
 }
