@@ -119,3 +119,15 @@ impl Records {
         self.0.back()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_of_drafts_where_there_were_some() {
+        let record = StepRecord { drafts: 1, drafted: 5, accepted: 3, ..StepRecord::default() };
+        assert!(record.to_string().ends_with("drafted 5 accepted 3"), "{record}");
+        assert!(!StepRecord::default().to_string().contains("drafted"));
+    }
+}
