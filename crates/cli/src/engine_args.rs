@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
 use ropeway_engine::settings::DEFAULT_QUEUE;
-use ropeway_engine::{DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, spawn, spawn_with_draft_model};
+use ropeway_engine::{
+    DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, Speculation, spawn, spawn_with_draft_model,
+};
 use ropeway_hub::ModelFiles;
 use ropeway_machine::Machine;
 use ropeway_model::StepLimits;
@@ -18,6 +20,7 @@ use crate::failure::Failure;
 use crate::memory::{self, parse_size};
 use crate::model_args::{KvRoom, ModelArgs, Room};
 use crate::pulling::open_hub;
+use crate::speculation;
 
 /// Share of the free memory that keys and values get unless told otherwise. Blocks are touched only as they are used,
 /// but the prefix cache keeps what was used, so that a busy engine ends up with all of it. The other half is for the
@@ -51,6 +54,11 @@ pub struct EngineArgs {
     /// Requests that may wait before more are turned down
     #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_QUEUE)]
     queue: usize,
+    /// Tokens guessed ahead, by what the prompt and the answer said before, and
+    /// computed together; the text stays the same to the bit. auto, off, or the
+    /// most guessed tokens of a step
+    #[arg(long, value_name = "auto|off|N", default_value = speculation::DEFAULT, value_parser = speculation::parse)]
+    speculate: Speculation,
     /// A smaller model with the same tokenizer that drafts what may follow;
     /// MODEL=NAME gives one of several models its own
     #[arg(long, value_name = "[MODEL=]NAME")]
@@ -119,7 +127,13 @@ impl EngineArgs {
     /// How requests share the machine.
     pub fn settings(&self) -> Settings {
         let pace = Pace::new(Duration::from_millis(self.itl_target.into()));
-        Settings { policy: self.policy, pace, queue: self.queue, ..Settings::default() }
+        Settings {
+            policy: self.policy,
+            pace,
+            queue: self.queue,
+            speculation: self.speculate,
+            ..Settings::default()
+        }
     }
 
     /// KV memory, if it was given.

@@ -27,6 +27,7 @@ mod pulling;
 mod reading;
 mod sampling_args;
 mod settings;
+mod speculation;
 
 use std::io::Write;
 use std::process::ExitCode;

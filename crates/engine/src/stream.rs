@@ -99,6 +99,14 @@ pub struct Usage {
     pub preemptions: u32,
 }
 
+impl Usage {
+    /// Steps that chose one of its tokens: every other token was drafted and right. Tokens that a grammar forced, which
+    /// take no step of their own, are counted as if they did.
+    pub fn sampled_steps(&self) -> usize {
+        self.generated.saturating_sub(self.drafting.accepted)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Queue {
     events: VecDeque<Event>,
