@@ -39,7 +39,7 @@ impl Drafter for SimulatedDrafter {
         }
     }
 
-    fn price(&self, _: usize) -> f64 {
+    fn pass(&self, _: usize) -> f64 {
         0.0
     }
 }
