@@ -186,9 +186,12 @@ impl CostModel {
     /// `full` tokens.
     ///
     /// A chunk of `n` tokens costs `overhead + n * token`; solves `overhead / n + token = (overhead / full + token) / share`.
+    /// The overhead is at least what the first guess says: chunks that are all alike do not show it, and a fit that puts it
+    /// down to their tokens would keep them small.
     pub fn efficient(&self, start: usize, full: usize, share: f64) -> f64 {
         let [step, token, _, pair, read] = self.coefficients();
-        let overhead = step + read * start as f64;
+        let [guessed_step, .., guessed_read] = self.guessed();
+        let overhead = step.max(guessed_step) + read.max(guessed_read) * start as f64;
         let token = token + pair * start as f64 + read;
         let spare = (overhead / full as f64 + token) / share - token;
         overhead + (overhead / spare).min(full as f64) * token
@@ -244,6 +247,11 @@ impl CostModel {
                 self.seconds[i] = best.max(LEAST * self.guess[i]);
             }
         }
+    }
+
+    /// The first guess at the coefficients, on a machine as slow as this one turned out to be.
+    fn guessed(&self) -> [f64; FEATURES] {
+        std::array::from_fn(|i| self.guess[i] / SCALE[i] * self.slowness.exp())
     }
 
     fn coefficient(&self, i: usize) -> f64 {
@@ -342,6 +350,20 @@ mod tests {
         model.observe(mixed(3), seconds(10.0));
         let ratio = model.predict(mixed(5)) / truth.predict(mixed(5));
         assert!((0.9..1.2).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn chunks_that_are_all_alike_do_not_make_small_ones_look_as_fast_as_large_ones() {
+        let truth = CostModel::known([0.005, 9e-4, 2e-4, 3e-7, 5e-6]);
+        let mut model = truth.clone();
+        for i in 0..500 {
+            // Takes as long as if nothing but tokens and pairs cost time.
+            let work = Work::chunk(200 * (i % 40), 200, 0);
+            let tokens = 200.0 * (9e-4 + 3e-7 * (200 * (i % 40)) as f64);
+            model.observe(work, seconds(1.05 * tokens));
+        }
+        let long = |model: &CostModel| model.efficient(8000, 512, 0.98);
+        assert!(long(&model) > 0.9 * long(&truth), "{} against {}", long(&model), long(&truth));
     }
 
     #[test]

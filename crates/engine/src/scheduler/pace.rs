@@ -1,7 +1,7 @@
 //! How long a step may take for a prompt's sake.
 //!
 //! ```text
-//! nobody streams                    throughput   2 x target, and at least what 96 % of the largest steps' speed takes
+//! nobody streams                    throughput   2 x target, and at least what 98 % of the largest steps' speed takes
 //!   but others want the machine     contended    target, and at least what 90 % of the largest steps' speed takes
 //! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves
 //! the others are more urgent        behind       0.3 of the target, and at least 1.25 x what they take by themselves
@@ -48,7 +48,7 @@ const IDLE: f64 = 2.0;
 /// A step without streams computes prompts at least at this share of the speed of the largest steps, and takes this part of
 /// the time. Not the same in every second step: from steps that are all alike nobody can tell what a step costs from
 /// what its tokens cost.
-const EFFICIENT: [(f64, f64); 2] = [(0.97, 1.0), (0.96, 0.7)];
+const EFFICIENT: [(f64, f64); 2] = [(0.985, 1.0), (0.98, 0.7)];
 
 /// The same while others want the machine, who wait for this step to end.
 const CONTENDED: f64 = 0.9;
