@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use ropeway_hub::{Hub, HubError, Outcome, Progress, SourceError};
+use ropeway_hub::{Hub, Outcome, Progress, SourceError};
 use support::fake_hub::FakeHub;
 use support::{MODEL, REPO, Sandbox, failure, pull, weights};
 
