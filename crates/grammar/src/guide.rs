@@ -212,7 +212,7 @@ pub(crate) fn is_bug(error: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::{compile, factory};
+    use crate::parsers::{compile, factory};
     use crate::vocabulary::{Vocabulary, Words};
     use llguidance::api::TopLevelGrammar;
 

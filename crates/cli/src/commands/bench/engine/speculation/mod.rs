@@ -40,6 +40,8 @@ struct Compared {
     allowed: f64,
     /// Share of drafted tokens that were right.
     acceptance: f64,
+    /// Share of drafts whose first token was right.
+    first_right: f64,
     /// Drafted tokens per draft.
     mean_depth: f64,
     /// Tokens that a step gives a stream.
@@ -53,6 +55,8 @@ struct Run {
     seconds: f64,
     texts: Vec<Vec<u32>>,
     totals: DraftTotals,
+    /// Drafts whose first token was right.
+    first_right: u64,
     steps: Vec<StepRecord>,
 }
 
@@ -102,6 +106,7 @@ fn compared(workload: &'static str, streams: usize, off: &[Run], on: &[Run]) -> 
         speedup: median(off.iter().zip(on).map(|(off, on)| off.seconds / on.seconds).collect()),
         allowed: per_step(on) / per_step(off) * computing(off) / computing(on),
         acceptance: accepted / drafted.max(1.0),
+        first_right: on.iter().map(|run| run.first_right as f64).sum::<f64>() / drafts.max(1.0),
         mean_depth: drafted / drafts.max(1.0),
         tokens_per_step: per_step(on),
         drafted_share: drafted / (mean(on, Run::tokens) * on.len() as f64),
@@ -132,7 +137,7 @@ fn run(lab: &Lab, workload: &Workload, streams: usize, depth: Option<usize>) -> 
     let requests: Vec<Request> =
         (0..streams).map(|number| Request { speculation: depth, ..workload.request(number) }).collect();
     lab.settle();
-    let (before, began) = (lab.steps(), Instant::now());
+    let (before, first_right, began) = (lab.steps(), lab.first_drafts_right(), Instant::now());
     let events: Vec<_> =
         requests.into_iter().map(|request| lab.submit_request(request)).collect::<Result<_, _>>()?;
     let (mut texts, mut totals) = (Vec::new(), DraftTotals::default());
@@ -145,7 +150,8 @@ fn run(lab: &Lab, workload: &Workload, streams: usize, depth: Option<usize>) -> 
     }
     let seconds = began.elapsed().as_secs_f64();
     lab.settle();
-    Ok(Run { seconds, texts, totals, steps: lab.steps_since(before) })
+    let first_right = lab.first_drafts_right() - first_right;
+    Ok(Run { seconds, texts, totals, first_right, steps: lab.steps_since(before) })
 }
 
 fn read(mut stream: EventStream) -> Result<(Vec<u32>, DraftTotals), Failure> {
@@ -168,18 +174,19 @@ impl fmt::Display for Speculation {
         writeln!(
             f,
             "speculation: texts with and without drafts are equal\n  \
-             workload        streams       off        on  speed-up  allowed  accepted  depth  tokens a step"
+             workload        streams       off        on  speed-up  allowed  first right  accepted  depth  tokens a step"
         )?;
         for row in &self.rows {
             writeln!(
                 f,
-                "  {:<15} {:>7} {:>9.1} {:>9.1} {:>8.2}x {:>7.2}x {:>7.0} % {:>6.1} {:>14.2}",
+                "  {:<15} {:>7} {:>9.1} {:>9.1} {:>8.2}x {:>7.2}x {:>10.0} % {:>7.0} % {:>6.1} {:>14.2}",
                 row.workload,
                 row.streams,
                 row.off_tok_s,
                 row.on_tok_s,
                 row.speedup,
                 row.allowed,
+                100.0 * row.first_right,
                 100.0 * row.acceptance,
                 row.mean_depth,
                 row.tokens_per_step
