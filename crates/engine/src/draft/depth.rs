@@ -4,12 +4,16 @@
 //! step without drafts     tokens / seconds          one token per stream
 //! j-th draft              chance^j / each           the tokens it adds on average, for the seconds it adds
 //! ```
-//! A draft is computed if it brings more tokens per second than the step does with the drafts before it: then the
-//! whole gets faster. In a small batch a row costs little beside reading the weights, and drafts that are right one
+//! A draft is computed if it brings clearly more tokens per second ([`MARGIN`]) than the step does with the drafts before
+//! it: then the whole gets faster. In a small batch a row costs little beside reading the weights, and drafts that are right one
 //! time in ten pay; in a large one a row costs what it brings, and only certain ones do.
 
 /// Most tokens drafted for a sequence in a step: more are hardly ever all right, and each of them takes a row.
 pub const DEEPEST: usize = 16;
+
+/// How much more than its time a draft has to bring. One that is just worth it brings nothing, and both what it brings and what
+/// it takes are estimates.
+const MARGIN: f64 = 1.25;
 
 /// A step's expected tokens and seconds, as drafts are added to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +39,7 @@ impl Yield {
         let mut all_right = 1.0;
         for depth in 0..most {
             all_right *= chance;
-            if all_right * self.seconds <= each * self.tokens {
+            if all_right * self.seconds <= MARGIN * each * self.tokens {
                 return depth;
             }
             self.tokens += all_right;
@@ -48,7 +52,7 @@ impl Yield {
     pub fn add_together(&mut self, chances: &[f64], each: f64, most: usize) -> usize {
         for depth in 0..most {
             let right: f64 = chances.iter().map(|chance| chance.powi(depth as i32 + 1)).sum();
-            if right * self.seconds <= each * self.tokens {
+            if right * self.seconds <= MARGIN * each * self.tokens {
                 return depth;
             }
             self.tokens += right;
@@ -69,21 +73,22 @@ mod tests {
     #[test]
     fn one_stream_drafts_deeply_and_a_crowd_only_what_is_certain() {
         assert_eq!(depth(1, 0.005, 0.97, 0.0004), DEEPEST);
-        assert_eq!(depth(1, 0.005, 0.5, 0.0004), 3);
+        assert_eq!(depth(1, 0.005, 0.5, 0.0004), 2);
         assert_eq!(depth(1, 0.005, 0.05, 0.0004), 0);
         assert_eq!(depth(64, 0.060, 0.93, 0.0009), 0);
-        assert!(depth(64, 0.060, 0.99, 0.0009) > 2);
+        assert!(depth(64, 0.060, 0.99, 0.0007) > 2);
     }
 
     #[test]
-    fn the_chosen_depth_gives_the_most_tokens_per_second() {
+    fn the_chosen_depth_gives_nearly_the_most_tokens_per_second() {
         let rate = |chance: f64, each: f64, depth: usize| {
             let tokens: f64 = (0..=depth).map(|all_right| chance.powi(all_right as i32)).sum();
             tokens / (0.005 + each * depth as f64)
         };
         for (chance, each) in [(0.3, 0.0004), (0.6, 0.001), (0.8, 0.0004), (0.9, 0.002), (0.95, 0.0005)] {
-            let best = (0..=DEEPEST).max_by(|a, b| rate(chance, each, *a).total_cmp(&rate(chance, each, *b)));
-            assert_eq!(Some(depth(1, 0.005, chance, each)), best, "{chance} {each}");
+            let best = (0..=DEEPEST).map(|depth| rate(chance, each, depth)).fold(0.0, f64::max);
+            let chosen = rate(chance, each, depth(1, 0.005, chance, each));
+            assert!(chosen > 0.98 * best, "{chance} {each}: {chosen} of {best}");
         }
     }
 }
