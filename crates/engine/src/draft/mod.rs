@@ -10,7 +10,7 @@
 //!
 //! # Layout
 //! - [`lookup`], on [`index`] and [`text`]: drafts from what the prompt or the answer said before.
-//! - [`Drafter`]: the seam for anything else that can draft, a smaller model for one ([`model`]).
+//! - [`Drafter`]: the seam for anything else that can draft, a smaller model for one ([`model`], [`reader`]).
 //! - [`depth`]: how many drafts are worth their time, from how often they were right lately ([`acceptance`]) and from what a
 //!   row costs in this batch.
 //! - [`drafting`]: a sequence's own part; [`speculator`]: all of it together, once per step.
@@ -21,6 +21,7 @@ mod drafting;
 mod index;
 mod lookup;
 mod model;
+mod reader;
 mod speculator;
 mod text;
 

@@ -16,12 +16,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropeway_executor::{Batch, Class, Executor, ExecutorError, History, Limits, SamplingParams, StepOutput};
+use ropeway_executor::{
+    Batch, Chunk, Class, Executor, ExecutorError, History, Limits, SamplingParams, StepOutput,
+};
 
+use super::reader::Reader;
 use super::{Drafter, Proposals, Wanted};
 use crate::clock::Clock;
 use crate::cost::{CostModel, Work};
-use crate::kv::{BlockTable, Pool};
+use crate::kv::Pool;
 use crate::roster::Roster;
 use crate::sequence::{Sequence, Slot};
 
@@ -70,19 +73,6 @@ pub struct DraftModel {
     /// Positions that a sequence of the latest draft attended to, on average.
     mean_context: usize,
     failures: u32,
-}
-
-/// What the model has read of one sequence.
-#[derive(Debug, Default)]
-struct Reader {
-    life: u32,
-    table: BlockTable,
-    /// Tokens whose keys and values exist.
-    computed: usize,
-    /// Of these, the last ones that were drafted and may turn out wrong.
-    drafts: Vec<u32>,
-    /// Full blocks that have their name.
-    named: usize,
 }
 
 /// A sequence while it is drafted for.
@@ -154,7 +144,7 @@ impl DraftModel {
 
     /// Computes the batch.
     fn compute(&mut self) -> Result<(), ExecutorError> {
-        let chunk = |chunk: &ropeway_executor::Chunk| Work::chunk(chunk.start, chunk.tokens.len(), 0);
+        let chunk = |chunk: &Chunk| Work::chunk(chunk.start, chunk.tokens.len(), 0);
         let work = self.batch.chunks.iter().map(chunk).fold(Work::default(), Work::and);
         let work = Work { rows: self.batch.rows.len(), ..work };
         self.batch.expected = Duration::from_secs_f64(self.cost.predict(work));
@@ -320,53 +310,5 @@ impl Drafter for DraftModel {
         {
             reader.release(&mut self.pool);
         }
-    }
-}
-
-impl Reader {
-    /// Keeps what was said of what was read, names the blocks that it filled, and takes over blocks that others filled.
-    fn settle(&mut self, sequence: &Sequence, pool: &mut Pool, block_tokens: usize) {
-        let tokens = &sequence.tokens;
-        // The last draft was never read.
-        let read = self.drafts.len().saturating_sub(1).min(self.computed);
-        let first = self.computed - read;
-        let right = (first..tokens.len())
-            .zip(&self.drafts[..read])
-            .take_while(|(at, draft)| tokens.get(*at) == **draft);
-        self.computed = first + right.count();
-        self.drafts.clear();
-        self.table.truncate(pool, self.computed.div_ceil(block_tokens));
-        while (self.named + 1) * block_tokens <= self.computed {
-            let Some(hash) = sequence.chain.get(self.named) else { break };
-            pool.register(self.table.blocks()[self.named], hash);
-            self.named += 1;
-        }
-        while self.computed == self.named * block_tokens && self.computed + block_tokens < tokens.len() {
-            let Some(block) = sequence.chain.get(self.named).and_then(|hash| pool.find(hash)) else { break };
-            self.table.truncate(pool, self.named);
-            self.table.adopt(pool, block);
-            self.named += 1;
-            self.computed += block_tokens;
-        }
-    }
-
-    /// Holds blocks for `end` tokens; what has to be copied first is added to the batch.
-    fn hold(&mut self, pool: &mut Pool, end: usize, limits: &Limits, batch: &mut Batch) -> bool {
-        match self.table.prepare(pool, self.computed, end, limits.block_tokens) {
-            Ok(copy) => {
-                batch.copies.extend(copy);
-                true
-            }
-            Err(_) => {
-                self.table.truncate(pool, self.computed.div_ceil(limits.block_tokens));
-                false
-            }
-        }
-    }
-
-    fn release(&mut self, pool: &mut Pool) {
-        self.table.release(pool);
-        (self.computed, self.named) = (0, 0);
-        self.drafts.clear();
     }
 }
