@@ -9,7 +9,7 @@ use crate::sequence::Sequence;
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     pub(super) life: u32,
-    table: BlockTable,
+    pub(super) table: BlockTable,
     /// Tokens whose keys and values exist.
     pub(super) computed: usize,
     /// Of these, the last ones that were drafted and may turn out wrong.
