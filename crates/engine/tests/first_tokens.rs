@@ -111,7 +111,7 @@ impl World {
                 Event::Token { .. } => {
                     generated[index] += 1;
                     if let Some(came) = came[index].take() {
-                        first[index].push((now - came).as_secs_f64());
+                        first[index].push(now.saturating_sub(came).as_secs_f64());
                     }
                 }
                 Event::Finished { .. } => {
