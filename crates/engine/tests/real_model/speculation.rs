@@ -102,7 +102,7 @@ fn collect(handle: &Handle, requests: &[Request]) -> (Vec<Vec<Told>>, Usage) {
             match event {
                 Event::Token { sequence, sampled } => answers[sequence as usize].push(sampled),
                 Event::Finished { sequence, reason, usage } => {
-                    ends[sequence as usize] = Some((reason, usage))
+                    ends[sequence as usize] = Some((reason, usage));
                 }
                 Event::Prefilled { .. } | Event::Scored(_) => {}
             }
