@@ -103,15 +103,7 @@ fn models() -> Models {
     let tokenizer = llama_tokenizer();
     let template = ChatTemplate::from_checkpoint(&llama()).expect("readable").expect("a template");
     let vocab = tokenizer.vocab_size();
-    let limits = Limits {
-        block_tokens: 16,
-        blocks: 256,
-        context: CONTEXT,
-        step_tokens: 128,
-        step_rows: 32,
-        vocab,
-        ..Limits::EXAMPLE
-    };
+    let limits = Limits { context: CONTEXT, vocab, ..Limits::EXAMPLE };
     let (engine, _) = spawn(Box::new(MockExecutor::new(limits)), &Settings::default());
     let models = Models::default();
     models.add(Arc::new(Model::new("m".into(), tokenizer, template, ModelFacts::default(), engine)));

@@ -105,6 +105,23 @@ def openai_logprobs_and_n():
     assert len(answer.choices[0].logprobs.content[0].top_logprobs) == 2
 
 
+def openai_prediction():
+    client = openai_client()
+    ask = lambda **more: client.chat.completions.create(model=MODEL, messages=COLOURS, max_tokens=24, temperature=0, **more)
+    plain = ask(extra_body={"speculation": {"enabled": False}})
+    text = plain.choices[0].message.content
+    for content in (text, [{"type": "text", "text": text}]):
+        predicted = ask(prediction={"type": "content", "content": content})
+        assert predicted.choices[0].message.content == text
+        details = predicted.usage.completion_tokens_details
+        assert details.accepted_prediction_tokens >= 0 and details.rejected_prediction_tokens >= 0
+    assert plain.usage.completion_tokens_details.accepted_prediction_tokens == 0
+    error = fails(openai.BadRequestError, lambda: ask(prediction={"type": "content", "content": 5}))
+    assert error.param == "prediction.content", error.param
+    error = fails(openai.BadRequestError, lambda: ask(extra_body={"speculation": {"num_speculative_tokens": 17}}))
+    assert error.param == "speculation.num_speculative_tokens", error.param
+
+
 def openai_tools():
     tools = [{"type": "function", "function": WEATHER}]
     answer = openai_client().chat.completions.create(
@@ -337,7 +354,7 @@ def ollama_cancellation():
 
 
 CHECKS = [
-    openai_chat, openai_chat_stream, openai_logprobs_and_n, openai_tools, openai_completions, openai_responses,
+    openai_chat, openai_chat_stream, openai_logprobs_and_n, openai_prediction, openai_tools, openai_completions, openai_responses,
     openai_responses_with_tools, openai_structured, openai_embeddings, openai_models_and_errors, openai_one_at_a_time, openai_cancellation,
     anthropic_messages, anthropic_stream_and_tools, anthropic_tool_turns, anthropic_structured, anthropic_counts_and_errors,
     anthropic_cancellation, ollama_chat, ollama_generate, ollama_structured, ollama_embeddings, ollama_models_and_errors,

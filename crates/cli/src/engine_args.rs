@@ -6,17 +6,21 @@ use std::time::Duration;
 use clap::Args;
 use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
 use ropeway_engine::settings::DEFAULT_QUEUE;
-use ropeway_engine::{DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, spawn};
+use ropeway_engine::{
+    DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, Speculation, spawn, spawn_with_draft_model,
+};
 use ropeway_hub::ModelFiles;
 use ropeway_machine::Machine;
 use ropeway_model::StepLimits;
 use ropeway_text::ChatTemplate;
 use ropeway_weights::Checkpoint;
 
+use crate::draft_model::{DraftModelArg, draft_model_for};
 use crate::failure::Failure;
 use crate::memory::{self, parse_size};
-use crate::model_args::{KvRoom, Loaded, ModelArgs, Room};
+use crate::model_args::{KvRoom, ModelArgs, Room};
 use crate::pulling::open_hub;
+use crate::speculation;
 
 /// Share of the free memory that keys and values get unless told otherwise. Blocks are touched only as they are used,
 /// but the prefix cache keeps what was used, so that a busy engine ends up with all of it. The other half is for the
@@ -50,6 +54,15 @@ pub struct EngineArgs {
     /// Requests that may wait before more are turned down
     #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_QUEUE)]
     queue: usize,
+    /// Tokens guessed ahead, by what the prompt and the answer said before, and
+    /// computed together; the text stays the same to the bit. auto, off, or the
+    /// most guessed tokens of a step
+    #[arg(long, value_name = "auto|off|N", default_value = speculation::DEFAULT, value_parser = speculation::parse)]
+    speculate: Speculation,
+    /// A smaller model with the same tokenizer that drafts what may follow;
+    /// MODEL=NAME gives one of several models its own
+    #[arg(long, value_name = "[MODEL=]NAME")]
+    draft_model: Vec<DraftModelArg>,
 }
 
 /// How many conversations an engine is started for.
@@ -94,17 +107,33 @@ impl EngineArgs {
             (None, For::OneConversation) => KvRoom::Window,
             (None, For::Many) => KvRoom::Bytes(default_kv_memory()),
         };
-        let Loaded { files, checkpoint, executor } = options.load_files(files, Room { kv, step: STEP })?;
-        let machine = options.machine();
-        let memory = executor.memory();
-        let (handle, thread) = spawn(Box::new(executor), &self.settings());
-        Ok(Started { name: files.name.clone(), files, checkpoint, handle, thread, machine, memory })
+        let room = Room { kv, step: STEP };
+        let Some(draft) = draft_model_for(&self.draft_model, &files.name) else {
+            let loaded = options.load_files(files, room)?;
+            let memory = loaded.executor.memory();
+            let engine = spawn(Box::new(loaded.executor), &self.settings());
+            return Ok(Started::new(loaded.files, loaded.checkpoint, engine, options.machine(), memory));
+        };
+        let draft = options.files(&open_hub()?, draft)?;
+        let (loaded, draft) = options.load_with_draft(files, &draft, room)?;
+        let memory = loaded.executor.memory() + draft.memory();
+        let engine = spawn_with_draft_model(Box::new(loaded.executor), Box::new(draft), &self.settings())
+            .map_err(|error| {
+                Failure::new(error, "choose a smaller model of the same family with --draft-model")
+            })?;
+        Ok(Started::new(loaded.files, loaded.checkpoint, engine, options.machine(), memory))
     }
 
     /// How requests share the machine.
     pub fn settings(&self) -> Settings {
         let pace = Pace::new(Duration::from_millis(self.itl_target.into()));
-        Settings { policy: self.policy, pace, queue: self.queue, ..Settings::default() }
+        Settings {
+            policy: self.policy,
+            pace,
+            queue: self.queue,
+            speculation: self.speculate,
+            ..Settings::default()
+        }
     }
 
     /// KV memory, if it was given.
@@ -124,6 +153,16 @@ impl EngineArgs {
 }
 
 impl Started {
+    fn new(
+        files: ModelFiles,
+        checkpoint: Checkpoint,
+        (handle, thread): (Handle, JoinHandle<()>),
+        machine: Machine,
+        memory: u64,
+    ) -> Started {
+        Started { name: files.name.clone(), files, checkpoint, handle, thread, machine, memory }
+    }
+
     /// Tokens that its KV memory holds.
     pub fn kv_tokens(&self) -> usize {
         let limits = self.handle.limits();

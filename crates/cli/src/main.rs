@@ -10,6 +10,7 @@
 
 mod commands;
 mod descriptors;
+mod draft_model;
 mod embedder_args;
 mod engine_args;
 mod facts;
@@ -26,6 +27,7 @@ mod pulling;
 mod reading;
 mod sampling_args;
 mod settings;
+mod speculation;
 
 use std::io::Write;
 use std::process::ExitCode;

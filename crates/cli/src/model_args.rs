@@ -1,16 +1,18 @@
 //! The arguments of every command that loads a model, and the loading itself.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
 use ropeway_hub::{Check, Hub, HubError, ModelFiles, ModelRef};
-use ropeway_kernels::kv::KvFormat;
+use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_machine::Machine;
 use ropeway_model::{LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits};
 use ropeway_weights::Checkpoint;
 
+use crate::draft_model::check_tokenizers;
 use crate::failure::Failure;
 use crate::load_report::LoadReport;
 use crate::machine_args::MachineArgs;
@@ -136,13 +138,53 @@ impl ModelArgs {
             KvRoom::Tokens(tokens) => Some(tokens),
             KvRoom::Bytes(bytes) => Some(options.kv_tokens_in(bytes, &checkpoint)?),
         };
+        let executor = self.load_checkpoint(&files.name, &checkpoint, &options)?;
+        Ok(Loaded { files, checkpoint, executor })
+    }
+
+    /// Loads a model and one that drafts for it, on the fast path whatever the first one's precision. Keys and values of as
+    /// many tokens for both share the memory.
+    pub fn load_with_draft(
+        &self,
+        files: ModelFiles,
+        draft: &ModelFiles,
+        room: Room,
+    ) -> Result<(Loaded, CpuExecutor), Failure> {
+        let (checkpoint, draft_checkpoint) =
+            (Checkpoint::open(files.checkpoint())?, Checkpoint::open(draft.checkpoint())?);
+        check_tokenizers(&checkpoint, &draft_checkpoint)?;
+        let mut options = self.options(Some(room.step));
+        let mut draft_options = CpuOptions { kv_format: None, ..options.clone() };
+        draft_options.load.precision = Precision::Fast;
+        let tokens = match room.kv {
+            KvRoom::Window => None,
+            KvRoom::Tokens(tokens) => Some(tokens),
+            KvRoom::Bytes(bytes) => {
+                let block =
+                    options.kv_block_bytes(&checkpoint)? + draft_options.kv_block_bytes(&draft_checkpoint)?;
+                Some((bytes / block).max(1) as usize * BLOCK)
+            }
+        };
+        (options.kv_tokens, draft_options.kv_tokens) = (tokens, tokens);
+        let mut executor = self.load_checkpoint(&files.name, &checkpoint, &options)?;
+        // To other models on the machine the two are one, which they compute for in turn.
+        draft_options.seat = Some(Arc::clone(executor.tenant().seat()));
+        let draft = self.load_checkpoint(&draft.name, &draft_checkpoint, &draft_options)?;
+        Ok((Loaded { files, checkpoint, executor }, draft))
+    }
+
+    fn load_checkpoint(
+        &self,
+        name: &str,
+        checkpoint: &Checkpoint,
+        options: &CpuOptions,
+    ) -> Result<CpuExecutor, Failure> {
         let bar = LoadBar::new();
         let mut show = |done, total| {
             bar.show(done, total);
-            self.report.tell(&files.name, done as u64, total as u64);
+            self.report.tell(name, done as u64, total as u64);
         };
-        let executor = CpuExecutor::load(&checkpoint, &options, &mut show)?;
-        Ok(Loaded { files, checkpoint, executor })
+        Ok(CpuExecutor::load(checkpoint, options, &mut show)?)
     }
 
     /// What it computes on: the same machine for every model that is loaded with clones of these arguments.

@@ -49,6 +49,25 @@ fn the_default_model_knows_the_capital_of_france() {
 }
 
 #[test]
+fn a_draft_model_changes_no_word() {
+    let Some(model) = smollm2() else { return };
+    let exact = [&model, "--precision", "f32", "--max-tokens", "40", "--seed", "7", "--temperature", "0.8"];
+    let ask = |more: &[&str]| run(&[&exact[..], &["Name five colours."], more].concat());
+    let alone = ask(&[]).ok();
+    let drafted = ask(&["--draft-model", &model, "--verbose"]);
+    assert!(drafted.err.contains("tokens a step"), "{}", drafted.err);
+    assert_eq!(drafted.ok(), alone);
+}
+
+#[test]
+fn a_draft_model_with_another_tokenizer_is_refused_with_what_differs() {
+    let Some(model) = smollm2() else { return };
+    let refused = run(&[&model, "--draft-model", &tiny(), "Hello"]).failed();
+    assert!(refused.contains("another tokenizer: it has"), "{refused}");
+    assert!(refused.contains("of the same family"), "{refused}");
+}
+
+#[test]
 fn a_system_message_changes_the_answer() {
     let Some(model) = smollm2() else { return };
     let greedy = |more: &[&str]| {

@@ -33,7 +33,7 @@ fn flags_win_over_the_environment_which_wins_over_the_file_which_wins_over_defau
     let sandbox = Sandbox::new();
     sandbox.write(
         "ropeway.toml",
-        b"drain-timeout = 1\nmax_n = 1\nqueue = 1\nlisten = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\nlog-batches = true\n",
+        b"drain-timeout = 1\nmax_n = 1\nqueue = 1\nspeculate = 4\nlisten = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\nlog-batches = true\n",
     );
     let mut command = config(&sandbox, &["--drain-timeout", "3"]);
     command.env("ROPEWAY_DRAIN_TIMEOUT", "2").env("ROPEWAY_MAX_N", "2").env("ROPEWAY_ANY_MODEL", "yes");
@@ -47,6 +47,7 @@ fn flags_win_over_the_environment_which_wins_over_the_file_which_wins_over_defau
         ("listen", "[\"127.0.0.1:1\", \"127.0.0.1:2\"]", "ropeway.toml"),
         ("log-batches", "true", "ropeway.toml"),
         ("log-format", "\"text\"", "default"),
+        ("speculate", "4", "ropeway.toml"),
         ("insecure", "false", "default"),
     ] {
         assert_eq!(setting(&out, name), (value.into(), origin.into()), "{name}");
@@ -91,6 +92,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ("max-n = ", &["ropeway.toml: TOML parse error"]),
         ("config = \"x\"", &["can't stand in the file itself"]),
         ("listen = \"everywhere\"", &["invalid value 'everywhere'"]),
+        ("speculate = 17", &["ropeway.toml: invalid value '17' for '--speculate", "1 to 16"]),
     ] {
         sandbox.write("ropeway.toml", text.as_bytes());
         let err = run(&mut config(&sandbox, &[])).failed();

@@ -59,12 +59,36 @@ fn the_table_and_the_plot_name_every_policy() {
 }
 
 #[test]
+fn drafts_are_right_as_often_as_told_and_make_the_machine_faster_where_they_pay() {
+    let speculate = |arguments: &[&str]| -> Value {
+        let all = [&["--policy", "fair", "--load", "0.3", "--speculate"], arguments].concat();
+        serde_json::from_str(&simulate(&all)).unwrap()
+    };
+    let figure = |report: &Value, what: &str| number(report, &format!("/policies/0/speculation/{what}"));
+    let good = speculate(&["--acceptance", "0.8"]);
+    let per_step = figure(&good, "tokens_per_step");
+    assert!(figure(&good, "speed_up") > 1.15 && figure(&good, "total_p50_speed_up") > 1.15, "{good}");
+    assert!(per_step > 1.2 && figure(&good, "mean_depth") > 1.0, "{good}");
+    let shallow = speculate(&["2", "--acceptance", "0.8"]);
+    assert!(figure(&shallow, "mean_depth") <= 2.0 && figure(&shallow, "tokens_per_step") < per_step);
+    let useless = speculate(&["--acceptance", "0"]);
+    assert!(figure(&useless, "accepted_tokens").abs() < 1e-9, "{useless}");
+    assert!(figure(&useless, "speed_up") > 0.97, "wrong drafts are given up: {useless}");
+    let off: Value = serde_json::from_str(&simulate(&["--policy", "fair", "--load", "0.3"])).unwrap();
+    assert!(off["policies"][0]["speculation"].is_null());
+    let switched_off = speculate(&["off"]);
+    assert_eq!(off, switched_off);
+}
+
+#[test]
 fn wrong_workloads_and_costs_say_what_is_right() {
     for (arguments, hint) in [
         (["--preset", "party"], "agent-trio"),
         (["--kind", "urgent,1,2,3"], "interactive"),
         (["--cost", "1,2,3"], "STEP,TOKEN,ROW,PAIR[,READ]"),
         (["--policy", "lottery"], "shortest"),
+        (["--speculate", "17"], "1 to 16"),
+        (["--acceptance", "1.5"], "from 0 to 1"),
     ] {
         let ran = Sandbox::new().run(&[&["simulate"], &arguments[..]].concat());
         assert!(ran.code == Some(2) && ran.err.contains(hint), "{arguments:?}: {}", ran.err);

@@ -1,12 +1,13 @@
 //! The [`Executor`] of this crate: checks a batch, runs the forward pass, samples its rows.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ropeway_executor::{Batch, CostGuess, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_kernels::activations;
 use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
-use ropeway_machine::{LeaseRequest, Machine, Tenant, Threads};
+use ropeway_machine::{LeaseRequest, Machine, Seat, Tenant, Threads};
 use ropeway_model::load::Progress;
 use ropeway_model::{
     Decoder, DecoderSpec, KvCache, LoadError, LoadOptions, RopeScalingChoice, StepArrays, StepLimits,
@@ -26,6 +27,8 @@ pub const DEFAULT_STEP_TOKENS: usize = 512;
 pub struct CpuOptions {
     /// The threads that compute it, shared with other models of the process.
     pub machine: Machine,
+    /// The place of a model on that machine with which it computes in turn.
+    pub seat: Option<Arc<Seat>>,
     /// How weights are loaded.
     pub load: LoadOptions,
     /// Number format of keys and values; `None` chooses by precision.
@@ -52,6 +55,7 @@ impl CpuOptions {
     pub fn on(machine: Machine) -> Self {
         Self {
             machine,
+            seat: None,
             load: LoadOptions::default(),
             kv_format: None,
             context: None,
@@ -78,9 +82,13 @@ impl CpuOptions {
 
     /// Tokens of KV memory that fit into `bytes`; whole blocks, at least one.
     pub fn kv_tokens_in(&self, bytes: u64, checkpoint: &Checkpoint) -> Result<usize, LoadError> {
+        Ok((bytes / self.kv_block_bytes(checkpoint)?).max(1) as usize * BLOCK)
+    }
+
+    /// Bytes of a block of KV memory.
+    pub fn kv_block_bytes(&self, checkpoint: &Checkpoint) -> Result<u64, LoadError> {
         let spec = DecoderSpec::from_checkpoint(checkpoint)?;
-        let block = KvCache::bytes_for(&spec, self.kv_format(), 1) as u64;
-        Ok((bytes / block).max(1) as usize * BLOCK)
+        Ok(KvCache::bytes_for(&spec, self.kv_format(), 1) as u64)
     }
 }
 
@@ -123,7 +131,11 @@ impl CpuExecutor {
         let kv = KvCache::new(&decoder.spec, options.kv_format(), blocks);
         let work = Workspace::new(&decoder, kv.layout(), options.step, &mut compute);
         let samplers = Samplers::new(&compute);
-        let tenant = options.machine.join(decoder.spec.layers.len(), compute.scratch_bytes());
+        let (layers, scratch) = (decoder.spec.layers.len(), compute.scratch_bytes());
+        let tenant = match &options.seat {
+            Some(seat) => seat.share(layers, scratch),
+            None => options.machine.join(layers, scratch),
+        };
         let (arrays, done) = (StepArrays::default(), StepOutput::default());
         let cost = guess::cost(&decoder, options.machine.threads().most());
         Ok(Self { tenant, decoder, cost, kv, work, samplers, arrays, done })

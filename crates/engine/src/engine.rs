@@ -22,7 +22,7 @@ use ropeway_executor::{BlockId, Executor, StepOutput};
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::cost::CostModel;
-use crate::draft::{self, Drafter};
+use crate::draft::{Conditions, Drafter, Speculation, Speculator};
 use crate::flight::Flight;
 use crate::handle::{Handle, Submission};
 use crate::metrics::Metrics;
@@ -54,7 +54,7 @@ pub struct Engine {
     inbox: Receiver<Submission>,
     board: Arc<Board>,
     scheduler: Scheduler,
-    drafter: Option<Box<dyn Drafter>>,
+    speculator: Speculator,
     roster: Roster,
     metrics: Metrics,
     /// Steps that were launched and not collected, the oldest first.
@@ -85,7 +85,7 @@ impl Engine {
             inbox,
             board,
             scheduler: Scheduler::new(settings.policy, settings.pace, cost),
-            drafter: None,
+            speculator: Speculator::new(None, settings.speculation),
             roster: Roster::new(limits, most),
             metrics: Metrics::default(),
             flights: VecDeque::with_capacity(limits.ahead + 1),
@@ -101,9 +101,9 @@ impl Engine {
         (engine, handle)
     }
 
-    /// The same engine with someone who guesses what sequences will say.
-    pub fn with_drafter(mut self, drafter: Box<dyn Drafter>) -> Self {
-        self.drafter = Some(drafter);
+    /// The same engine with a drafter beside prompt lookup.
+    pub fn with_drafter(mut self, drafter: Box<dyn Drafter>, speculation: Speculation) -> Self {
+        self.speculator = Speculator::new(Some(drafter), speculation);
         self
     }
 
@@ -194,11 +194,9 @@ impl Engine {
     }
 
     fn draft(&mut self) {
-        let Some(drafter) = &mut self.drafter else { return };
-        for index in 0..self.roster.running().len() {
-            let slot = self.roster.running()[index];
-            draft::draft(drafter.as_mut(), self.roster.get_mut(slot));
-        }
+        let Scheduler { cost, pace, .. } = &self.scheduler;
+        let conditions = Conditions { cost, pace: *pace, guiding: self.metrics.guiding_each() };
+        self.speculator.draft(&mut self.roster, conditions);
     }
 
     /// Plans a step and launches it; whether there was anything to launch.
@@ -260,6 +258,7 @@ impl Engine {
     fn finish(&mut self, slot: Slot, reason: &FinishReason, now: Duration) {
         let sequence = self.roster.remove(slot);
         self.board.queue.ended(sequence.rows(), now);
+        self.speculator.forget(slot);
         if sequence.started.is_none() {
             self.board.queue.leave(sequence.ticket.client.account, sequence.rows(), now);
         }

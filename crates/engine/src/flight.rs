@@ -109,7 +109,8 @@ impl Flight {
     fn sample(&mut self, sequence: &Sequence, chunk: Planned, drafted: usize) {
         let index = chunk.tokens - 1 - chunk.drafted + drafted;
         let history = history(sequence, drafted);
-        if let Some(guide) = self.guides.add(sequence) {
+        let drafts = (chunk.drafted > 0).then(|| &sequence.drafting.drafts()[..drafted]);
+        if let Some(guide) = self.guides.add(sequence, drafts) {
             self.batch.sample(index, &sequence.params, history);
             self.batch.guide_last(guide);
         } else if chunk.start + index + 1 < sequence.ticket.prompt_len + sequence.ticket.min_tokens {
@@ -130,7 +131,7 @@ fn push_tokens(batch: &mut Batch, sequence: &Sequence, chunk: Planned) {
         batch.extend_last(&[0]);
         batch.feed_last(sequence.fed().expect("one token more than is known is in flight"));
     }
-    batch.extend_last(&sequence.drafts[..chunk.drafted]);
+    batch.extend_last(&sequence.drafting.drafts()[..chunk.drafted]);
 }
 
 fn history(sequence: &Sequence, drafted: usize) -> History<'_> {
@@ -138,7 +139,7 @@ fn history(sequence: &Sequence, drafted: usize) -> History<'_> {
         return History::default();
     }
     let (prompt, answer) = (sequence.tokens.prompt(), sequence.tokens.answer());
-    History { prompt, answer, drafted: &sequence.drafts[..drafted] }
+    History { prompt, answer, drafted: &sequence.drafting.drafts()[..drafted] }
 }
 
 /// Parameters under which the sequence can't end yet.

@@ -5,11 +5,15 @@
 //! a step's row    ─ allow ─ choose ─ accept ─ forced       on the thread that samples the row
 //! commit          ─ takes the forced tokens and the end    on the engine's thread
 //! ```
+//! Where tokens were drafted, the rows behind them need masks of states that may never be reached. The guide is then moved
+//! ahead along the drafts and back ([`Guide::rollback`]), and accepts at commit, on the engine's thread, what was kept.
+//!
 //! The engine knows a grammar by these two traits only. A guide's state is its sequence's: it stays with it through
 //! preemptions and failed steps, depends on the sequence's own tokens alone, and whatever goes wrong in it, a panic
 //! included, ends that sequence and nothing else.
 
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,6 +48,22 @@ pub trait Guide: Send {
 
     /// Appends the tokens that can only come next, and takes them.
     fn forced(&mut self, tokens: &mut Vec<u32>) -> Result<Progress, GuideError>;
+
+    /// Whether it can give tokens back, so that it can be moved along drafts.
+    fn can_rollback(&self) -> bool {
+        false
+    }
+
+    /// How many of `tokens` may come next, one after another. Takes none of them.
+    fn allowed(&mut self, tokens: &[u32]) -> Result<usize, GuideError> {
+        let _ = tokens;
+        Ok(0)
+    }
+
+    /// Gives the last `tokens` tokens back.
+    fn rollback(&mut self, tokens: usize) -> Result<(), GuideError> {
+        Err(GuideError(format!("this grammar can't give {tokens} tokens back")))
+    }
 }
 
 /// Whether anything may follow.
@@ -103,6 +123,29 @@ impl Guidance {
         self.forced
     }
 
+    /// Takes a token that was chosen in a chunk with drafts, whose rows leave that to the commit.
+    pub(crate) fn accept(&mut self, token: u32) -> Result<(), RowError> {
+        let Some(guided) = &self.guided else { return Ok(()) };
+        let mut state = guided.lock();
+        state.look_ahead(&[])?;
+        state.accept(token)
+    }
+
+    /// Whether tokens can be drafted for its sequence.
+    pub(crate) fn can_draft(&self) -> bool {
+        self.guided.as_ref().is_none_or(|guided| guided.lock().guide.can_rollback())
+    }
+
+    /// Cuts drafts, of which the first `depth` are to be computed, where the grammar forbids them, and puts the tokens that it
+    /// forces between them, up to `most` in all. Returns how many are left to be computed.
+    pub(crate) fn guide_drafts(&mut self, drafts: &mut Vec<u32>, depth: usize, most: usize) -> usize {
+        let Some(guided) = &self.guided else { return depth };
+        // A guide that fails here would fail its row as well, which says so.
+        let allowed = guided.lock().guide_drafts(drafts, depth).unwrap_or(0);
+        drafts.truncate(allowed.min(most));
+        drafts.len()
+    }
+
     /// Whether nothing may follow the tokens.
     pub(crate) fn is_complete(&self) -> bool {
         self.progress == Progress::Complete
@@ -148,8 +191,10 @@ struct Guided(Arc<Mutex<State>>);
 struct State {
     guide: Box<dyn Guide>,
     forces: bool,
-    /// Tokens taken so far.
+    /// Tokens taken so far, without those ahead.
     taken: usize,
+    /// Drafted tokens that it was moved ahead along.
+    ahead: usize,
     /// Forced tokens that the sequence does not have yet.
     forced: Vec<u32>,
     progress: Progress,
@@ -169,7 +214,7 @@ impl Guided {
         let (taken, forced, progress) = (0, Vec::new(), Progress::Open);
         let mut state = confined(|| {
             let guide = grammar.begin();
-            Ok(State { guide, forces, taken, forced, progress, landed: false })
+            Ok(State { guide, forces, taken, ahead: 0, forced, progress, landed: false })
         })?;
         state.take_forced()?;
         let following = state.following();
@@ -211,6 +256,52 @@ impl State {
         Ok(())
     }
 
+    /// Moves to the state behind these drafts. Whatever it was moved ahead along before were the first of the same drafts.
+    fn look_ahead(&mut self, drafts: &[u32]) -> Result<(), RowError> {
+        if self.ahead > drafts.len() {
+            confined(|| self.guide.rollback(self.ahead - drafts.len()))?;
+            self.ahead = drafts.len();
+        }
+        for draft in &drafts[self.ahead..] {
+            confined(|| self.guide.accept(*draft))?;
+            self.ahead += 1;
+        }
+        Ok(())
+    }
+
+    fn guide_drafts(&mut self, drafts: &mut Vec<u32>, depth: usize) -> Result<usize, RowError> {
+        self.look_ahead(&[])?;
+        let mut end = 0;
+        while end < drafts.len().min(depth) {
+            if confined(|| self.guide.allowed(&drafts[end..=end]))? == 0 {
+                break;
+            }
+            let mut progress = confined(|| self.guide.accept(drafts[end]))?;
+            (self.ahead, end) = (self.ahead + 1, end + 1);
+            if self.forces && progress == Progress::Open {
+                progress = self.force_into(drafts, &mut end)?;
+            }
+            if progress == Progress::Complete {
+                break;
+            }
+        }
+        self.look_ahead(&[])?;
+        Ok(end)
+    }
+
+    /// Puts what is forced behind the first `end` drafts; those that stood there stay if they are the same.
+    fn force_into(&mut self, drafts: &mut Vec<u32>, end: &mut usize) -> Result<Progress, RowError> {
+        let mut forced = Vec::new();
+        let progress = confined(|| self.guide.forced(&mut forced))?;
+        self.ahead += forced.len();
+        if !drafts[*end..].starts_with(&forced) {
+            drafts.truncate(*end);
+            drafts.extend_from_slice(&forced);
+        }
+        *end += forced.len();
+        Ok(progress)
+    }
+
     fn following(&mut self) -> Following {
         Following { forced: std::mem::take(&mut self.forced), progress: self.progress }
     }
@@ -226,6 +317,8 @@ fn confined<T>(follow: impl FnOnce() -> Result<T, GuideError>) -> Result<T, RowE
 pub(crate) struct StepGuides {
     clock: Arc<dyn Clock>,
     rows: Vec<Asking>,
+    /// Drafts of all rows that have some.
+    drafts: Vec<u32>,
     /// Nanoseconds that grammars took, on all threads together.
     spent: AtomicU64,
 }
@@ -235,27 +328,35 @@ struct Asking {
     ticket: Arc<Ticket>,
     /// Tokens that the guide must have taken: fewer or more after a step that failed half way.
     taken: usize,
+    /// Drafts that stand before the row, as a range of all; `None` where the row's chunk has no drafts.
+    drafts: Option<Range<usize>>,
     /// Whether the answer is to come to its end.
     lands: bool,
 }
 
 impl StepGuides {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, rows: Vec::new(), spent: AtomicU64::new(0) }
+        Self { clock, rows: Vec::new(), drafts: Vec::new(), spent: AtomicU64::new(0) }
     }
 
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
+        self.drafts.clear();
         *self.spent.get_mut() = 0;
     }
 
-    /// The guide of a sequence, if it has one.
-    pub(crate) fn add(&mut self, sequence: &Sequence) -> Option<GuideId> {
+    /// The guide of a sequence, if it has one, for the row behind these drafts; `None` where its chunk has no drafts.
+    pub(crate) fn add(&mut self, sequence: &Sequence, drafts: Option<&[u32]>) -> Option<GuideId> {
         let guided = sequence.guidance.guided.clone()?;
         let ticket = Arc::clone(&sequence.ticket);
         let left = ticket.max_len - sequence.tokens.len();
         let lands = left <= landing(ticket.max_len - ticket.prompt_len);
-        self.rows.push(Asking { guided, ticket, taken: sequence.generated(), lands });
+        let drafts = drafts.map(|drafts| {
+            let first = self.drafts.len();
+            self.drafts.extend_from_slice(drafts);
+            first..self.drafts.len()
+        });
+        self.rows.push(Asking { guided, ticket, taken: sequence.generated(), drafts, lands });
         Some(GuideId(self.rows.len() as u32 - 1))
     }
 
@@ -280,26 +381,30 @@ impl StepGuides {
 
 impl Guides for StepGuides {
     fn allow(&self, guide: GuideId, mask: &mut [u32]) -> Result<(), RowError> {
-        let Asking { guided, ticket, taken, lands } = &self.rows[guide.0 as usize];
+        let Asking { guided, ticket, taken, drafts, lands } = &self.rows[guide.0 as usize];
+        let drafts = &self.drafts[drafts.clone().unwrap_or_default()];
         let mut state = guided.lock();
         if state.taken != *taken {
             return Err(RowError::Grammar(
                 "a step failed while it was followed; send the request again".into(),
             ));
         }
-        self.timed(|| confined(|| state.guide.allow(mask)))?;
+        self.timed(|| {
+            state.look_ahead(drafts)?;
+            confined(|| state.guide.allow(mask))
+        })?;
         if *lands {
             state.landed |= confined(|| Ok(state.guide.land(mask)))?;
         }
-        if *taken < ticket.min_tokens {
+        if taken + drafts.len() < ticket.min_tokens {
             bar(mask, &ticket.ends);
         }
         Ok(())
     }
 
     fn chose(&self, guide: GuideId, token: u32) -> Result<(), RowError> {
-        let Asking { guided, ticket, .. } = &self.rows[guide.0 as usize];
-        if ticket.ends.contains(&token) {
+        let Asking { guided, ticket, drafts, .. } = &self.rows[guide.0 as usize];
+        if drafts.is_some() || ticket.ends.contains(&token) {
             return Ok(());
         }
         self.timed(|| guided.lock().accept(token))
@@ -308,7 +413,7 @@ impl Guides for StepGuides {
 
 /// How many of an answer's last tokens bring it to its end: a quarter, so that a short answer keeps most of its room, and
 /// no more than the required rest of most schemas takes.
-fn landing(most: usize) -> usize {
+pub(crate) fn landing(most: usize) -> usize {
     (most / 4).min(128)
 }
 

@@ -9,6 +9,7 @@ use ropeway_executor::{Limits, Sampled, SamplingParams, Seed};
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::draft::{Drafting, Quotable};
 use crate::guide::Guidance;
 use crate::kv::{BlockHash, BlockTable, Chain};
 use crate::request::{Rejected, Request, room};
@@ -149,6 +150,7 @@ impl Handle {
             min_tokens: request.min_tokens,
             prompt_len,
             max_len,
+            quotable: Quotable::new(request.prediction),
             events,
         });
         let prompt: Arc<[u32]> = request.prompt.into();
@@ -167,6 +169,7 @@ impl Handle {
                 let begun = Guidance::begin(grammar, forces, &mut sequence.tokens, max_len);
                 sequence.guidance = begun.map_err(|error| Rejected::Grammar(error.to_string()))?;
             }
+            sequence.drafting = Drafting::new(request.speculation);
             Ok(sequence)
         };
         let mut leader = one(0)?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::draft::DEEPEST;
 use crate::record::StepRecord;
 use crate::request::Class;
 use crate::sequence::Sequence;
@@ -92,6 +93,10 @@ pub struct Metrics {
     pub drafted_tokens: u64,
     /// Drafted tokens that were right.
     pub accepted_tokens: u64,
+    /// The same by their place in the draft, from the first.
+    pub accepted_at: [u64; DEEPEST],
+    /// Steps' parts that had a draft.
+    pub drafts: u64,
     /// Steps that failed as a whole and were computed in parts.
     pub failed_steps: u64,
     /// Times that the device was lost and restarted.
@@ -119,6 +124,11 @@ fn is_faithful(record: &StepRecord) -> bool {
 }
 
 impl Metrics {
+    /// Seconds that a grammar takes for a token that is chosen by it.
+    pub fn guiding_each(&self) -> f64 {
+        self.guiding.as_secs_f64() / self.guided_tokens.max(1) as f64
+    }
+
     /// The experience of a class.
     pub fn class(&mut self, class: Class) -> &mut Experience {
         &mut self.classes[class as usize]
@@ -135,6 +145,7 @@ impl Metrics {
         self.cached_tokens += record.cached_tokens as u64;
         self.preemptions += record.preempted as u64;
         self.drafted_tokens += record.drafted as u64;
+        self.drafts += record.drafts as u64;
         self.accepted_tokens += record.accepted as u64;
         self.waited += record.waited;
         self.forced_tokens += record.forced as u64;

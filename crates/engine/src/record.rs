@@ -37,6 +37,8 @@ pub struct StepRecord {
     pub guided: usize,
     /// Tokens that a grammar forced.
     pub forced: usize,
+    /// Sequences with a draft.
+    pub drafts: usize,
     /// Tokens that were drafted.
     pub drafted: usize,
     /// Drafted tokens that were right.
@@ -81,6 +83,9 @@ impl fmt::Display for StepRecord {
         if self.preempted > 0 {
             write!(f, "  preempted {}", self.preempted)?;
         }
+        if self.drafted > 0 {
+            write!(f, "  drafted {} accepted {}", self.drafted, self.accepted)?;
+        }
         Ok(())
     }
 }
@@ -112,5 +117,17 @@ impl Records {
     /// The latest.
     pub fn latest(&self) -> Option<&StepRecord> {
         self.0.back()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_of_drafts_where_there_were_some() {
+        let record = StepRecord { drafts: 1, drafted: 5, accepted: 3, ..StepRecord::default() };
+        assert!(record.to_string().ends_with("drafted 5 accepted 3"), "{record}");
+        assert!(!StepRecord::default().to_string().contains("drafted"));
     }
 }

@@ -48,6 +48,10 @@ pub struct Request {
     pub ends: Vec<u32>,
     /// What the answer has to follow. Tokens it forces are not asked of the model, unless log-probabilities are wanted.
     pub grammar: Option<Arc<dyn Grammar>>,
+    /// Most tokens to draft for a sequence in a step; `None` leaves it to the engine.
+    pub speculation: Option<usize>,
+    /// What the answer is expected to be; drafted where the answer agrees with it.
+    pub prediction: Vec<u32>,
     /// How many sequences continue the prompt; 0 counts as 1.
     pub n: usize,
     /// Who asks.

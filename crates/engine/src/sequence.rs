@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use ropeway_executor::{Sampled, SamplingParams};
 
-use crate::guide::Guidance;
+use crate::draft::{Drafting, Quotable};
+use crate::guide::{Guidance, landing};
 use crate::kv::{BlockTable, Chain, Pool};
 use crate::request::{Class, ClientId};
 use crate::stream::{Event, EventSender, FinishReason, Usage};
@@ -52,6 +53,8 @@ pub struct Ticket {
     pub prompt_len: usize,
     /// Most tokens of a sequence, prompt included.
     pub max_len: usize,
+    /// What its sequences may quote.
+    pub(crate) quotable: Quotable,
     /// Where its events go.
     pub(crate) events: EventSender,
 }
@@ -82,8 +85,8 @@ pub struct Sequence {
     pub flying: usize,
     /// The latest step in flight that has a part of it, and what that will give.
     pub in_flight: Option<(u64, Gives)>,
-    /// Tokens that a drafter expects to follow; computed beside the pending one, and kept as far as they are right.
-    pub drafts: Vec<u32>,
+    /// What is expected to follow; computed beside the pending token, and kept as far as it is right.
+    pub drafting: Drafting,
     /// Its blocks.
     pub table: BlockTable,
     /// Names of its full blocks.
@@ -134,7 +137,7 @@ impl Sequence {
             computed: 0,
             flying: 0,
             in_flight: None,
-            drafts: Vec::new(),
+            drafting: Drafting::default(),
             table: BlockTable::default(),
             chain,
             params,
@@ -183,7 +186,7 @@ impl Sequence {
 
     /// What was drafted for its next chunk: nothing while it is not known where that begins.
     pub fn drafts(&self) -> &[u32] {
-        if self.in_flight.is_none() { &self.drafts } else { &[] }
+        if self.in_flight.is_none() { self.drafting.drafts() } else { &[] }
     }
 
     /// Where its next chunk starts.
@@ -268,10 +271,21 @@ impl Sequence {
         self.tokens.len() >= self.ticket.max_len || self.guidance.is_complete()
     }
 
-    /// Whether nothing but the model decides what comes next, one token a step: such a sequence can be drafted for, and
-    /// planned ahead of what it says.
+    /// Whether nothing but the model decides what comes next, one token a step: such a sequence can be planned ahead of
+    /// what it says.
     pub fn is_plain(&self) -> bool {
         self.guidance.is_free() && self.followers.is_empty() && self.rows_each() == 0
+    }
+
+    /// Whether drafts can be computed behind its next token.
+    pub(crate) fn is_draftable(&self) -> bool {
+        self.is_decoding() && self.followers.is_empty() && self.rows_each() == 0 && self.guidance.can_draft()
+    }
+
+    /// Tokens before its end among which its grammar brings the answer to an end; nothing is drafted there.
+    pub(crate) fn landing(&self) -> usize {
+        let most = self.ticket.max_len - self.ticket.prompt_len;
+        if self.guidance.is_free() { 0 } else { landing(most) }
     }
 
     /// How urgent it is.
@@ -377,6 +391,7 @@ impl Sequence {
             first_token: since(self.first_token),
             total: since(None),
             preemptions: self.preemptions,
+            drafting: self.drafting.totals,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What an operator may choose.
 
 use crate::cost::CostModel;
+use crate::draft::Speculation;
 use crate::scheduler::Pace;
 use crate::scheduler::policy::PolicyKind;
 
@@ -17,12 +18,20 @@ pub struct Settings {
     pub pace: Pace,
     /// Requests that may wait.
     pub queue: usize,
+    /// How much is drafted.
+    pub speculation: Speculation,
     /// What is known about the machine beforehand; `None` takes the executor's own guess.
     pub cost: Option<CostModel>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { policy: PolicyKind::default(), pace: Pace::default(), queue: DEFAULT_QUEUE, cost: None }
+        Self {
+            policy: PolicyKind::default(),
+            pace: Pace::default(),
+            queue: DEFAULT_QUEUE,
+            speculation: Speculation::default(),
+            cost: None,
+        }
     }
 }

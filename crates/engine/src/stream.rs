@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use ropeway_executor::{RowError, Sampled};
 
+use crate::draft::DraftTotals;
+
 /// Events a reader may fall behind before the queue grows.
 const ROOM: usize = 64;
 
@@ -79,6 +81,8 @@ pub enum SequenceError {
 /// What a sequence used, in tokens and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
+    /// What was drafted for it.
+    pub drafting: DraftTotals,
     /// Tokens of the prompt.
     pub prompt: usize,
     /// Of these, how many came from the prefix cache.
@@ -93,6 +97,14 @@ pub struct Usage {
     pub total: Duration,
     /// How often it was preempted.
     pub preemptions: u32,
+}
+
+impl Usage {
+    /// Steps that chose one of its tokens: every other token was drafted and right. Tokens that a grammar forced, which
+    /// take no step of their own, are counted as if they did.
+    pub fn sampled_steps(&self) -> usize {
+        self.generated.saturating_sub(self.drafting.accepted)
+    }
 }
 
 #[derive(Debug, Default)]

@@ -5,7 +5,8 @@ use std::thread::JoinHandle;
 
 use ropeway_executor::Executor;
 
-use crate::clock::SystemClock;
+use crate::clock::{Clock, SystemClock};
+use crate::draft::{DraftModel, Mismatch};
 use crate::engine::{Engine, Stepped};
 use crate::handle::Handle;
 use crate::settings::Settings;
@@ -14,6 +15,22 @@ use crate::settings::Settings;
 /// when it is told to [stop](Handle::stop); with a panic if it crashed or its device is gone for good.
 pub fn spawn(executor: Box<dyn Executor>, settings: &Settings) -> (Handle, JoinHandle<()>) {
     let (engine, handle) = Engine::new(executor, Arc::new(SystemClock::start()), settings);
+    run(engine, handle)
+}
+
+/// The same with a model that drafts for the executor's.
+pub fn spawn_with_draft_model(
+    executor: Box<dyn Executor>,
+    draft: Box<dyn Executor>,
+    settings: &Settings,
+) -> Result<(Handle, JoinHandle<()>), Mismatch> {
+    let clock = Arc::new(SystemClock::start());
+    let drafter = DraftModel::new(draft, Arc::clone(&clock) as Arc<dyn Clock>, &executor.limits())?;
+    let (engine, handle) = Engine::new(executor, clock, settings);
+    Ok(run(engine.with_drafter(Box::new(drafter), settings.speculation), handle))
+}
+
+fn run(engine: Engine, handle: Handle) -> (Handle, JoinHandle<()>) {
     let thread = std::thread::Builder::new().name("engine".into()).spawn(move || turn(engine));
     (handle, thread.expect("the system refuses another thread"))
 }

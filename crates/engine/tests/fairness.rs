@@ -215,3 +215,51 @@ fn backlogged_clients_receive_the_same_within_a_few_requests() {
     let without = unfairness(PolicyKind::Fifo, 0);
     assert!(without > 4.0 * most, "in order of submission the difference was {without} only");
 }
+
+/// The longest step of the next `seconds`.
+fn longest_step(world: &mut World, seconds: f64) -> f64 {
+    let (until, mut longest) = (world.now() + seconds, 0.0_f64);
+    while world.now() < until {
+        let began = world.now();
+        world.step();
+        longest = longest.max(world.now() - began);
+    }
+    longest
+}
+
+#[test]
+fn steps_are_short_for_as_long_as_a_more_urgent_request_may_come() {
+    let mut world = World::new(PolicyKind::Fair, 1);
+    for _ in 0..60 {
+        world.submit(0, Class::Bulk, 20, 4000, false);
+    }
+    world.submit(0, Class::Bulk, 7000, 1, false);
+    assert!(longest_step(&mut world, 3.0) > 0.06, "60 streams in one step");
+    world.submit(1, Class::Interactive, 20, 1, false);
+    longest_step(&mut world, 0.2);
+    let generated = world.counted.generated[0];
+    let longest = longest_step(&mut world, 4.0);
+    // 0.3 of the target for the streams, and a quarter of the step for the prompt.
+    assert!(longest < 0.042, "a step of {longest:.3} s");
+    let rate = (world.counted.generated[0] - generated) as f64 / 4.0;
+    assert!(rate > 300.0, "{rate} tokens a second");
+    assert!(longest_step(&mut world, 3.0) > 0.06, "nobody more urgent came for long");
+}
+
+#[test]
+fn streams_of_every_class_go_on_every_two_seconds() {
+    let mut world = World::new(PolicyKind::Fair, 1);
+    for _ in 0..50 {
+        world.submit(1, Class::Default, 20, 4000, false);
+    }
+    world.submit(2, Class::Bulk, 20, 4000, false);
+    while world.counted.generated[1] + world.counted.generated[2] < 200 {
+        world.step();
+    }
+    for second in 0..10 {
+        let before = world.counted.generated[2];
+        world.submit(0, Class::Interactive, 20, 1, false);
+        longest_step(&mut world, 2.2);
+        assert!(world.counted.generated[2] > before, "the bulk stream stood still in round {second}");
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ropeway_engine::{
     Completion, Engine, Event, FinishReason, Grammar, Guide, GuideError, Handle, Progress, Request,
-    SequenceError, Settings, Stepped, SystemClock, spawn,
+    SequenceError, Settings, Speculation, Stepped, SystemClock, spawn,
 };
 use ropeway_executor::{Limits, RowError, SamplingParams, Seed};
 use ropeway_testkit::MockExecutor;
@@ -36,11 +36,13 @@ struct Filling {
     /// Tokens that must come before the next choice.
     due: Vec<u32>,
     left: usize,
+    /// `due` and `left` before each token that was taken.
+    past: Vec<(Vec<u32>, usize)>,
 }
 
 impl Grammar for Form {
     fn begin(&self) -> Box<dyn Guide> {
-        Box::new(Filling { form: *self, due: vec![60; self.opening], left: self.fields })
+        Box::new(Filling { form: *self, due: vec![60; self.opening], left: self.fields, past: Vec::new() })
     }
 }
 
@@ -77,6 +79,7 @@ impl Guide for Filling {
         if matches!(self.fails_at(2), Some(Failure::PanicInAccept)) {
             panic!("a bug in a parser");
         }
+        self.past.push((self.due.clone(), self.left));
         if self.due.is_empty() {
             assert!(token < 50, "token {token} was not allowed");
             self.left -= 1;
@@ -88,8 +91,27 @@ impl Guide for Filling {
     }
 
     fn forced(&mut self, tokens: &mut Vec<u32>) -> Result<Progress, GuideError> {
-        tokens.append(&mut self.due);
+        while !self.due.is_empty() {
+            self.past.push((self.due.clone(), self.left));
+            tokens.push(self.due.remove(0));
+        }
         Ok(self.progress())
+    }
+
+    fn can_rollback(&self) -> bool {
+        true
+    }
+
+    fn allowed(&mut self, tokens: &[u32]) -> Result<usize, GuideError> {
+        let is_allowed = |token: u32| self.due.first().map_or(token < 50, |due| *due == token);
+        Ok(usize::from(self.left > 0 && tokens.first().is_some_and(|token| is_allowed(*token))))
+    }
+
+    fn rollback(&mut self, tokens: usize) -> Result<(), GuideError> {
+        let kept = self.past.len() - tokens;
+        (self.due, self.left) = self.past[kept].clone();
+        self.past.truncate(kept);
+        Ok(())
     }
 }
 
@@ -165,6 +187,53 @@ fn batched_chunked_and_preempted_answers_are_those_given_alone() {
         assert_eq!(together.iter().map(tokens).collect::<Vec<_>>(), alone, "{blocks} blocks");
         let preempted = together.iter().any(|completion| completion.usage.preemptions > 0);
         assert_eq!(preempted, blocks == 12, "{blocks} blocks");
+    }
+}
+
+#[test]
+fn answers_with_drafts_are_those_without() {
+    let mixed = |number: u32| {
+        let form = Form {
+            opening: number as usize % 3,
+            fields: 4 + number as usize % 9,
+            keys: number as usize % 6,
+            ends_early: number.is_multiple_of(2),
+            ..FORM
+        };
+        let logprobs = number.is_multiple_of(4).then_some(2);
+        let base = request(number, form);
+        let params = SamplingParams { logprobs, ..base.params.clone() };
+        Request { params, ends: vec![END], max_tokens: Some(20 + number as usize * 5), ..base }
+    };
+    let off = Settings { speculation: Speculation::Off, ..Settings::default() };
+    let alone: Vec<_> = (0..12)
+        .map(|number| {
+            let executor = Box::new(MockExecutor::new(limits(64, 64)));
+            spawn(executor, &off).0.submit(mixed(number)).expect("fits").collect()
+        })
+        .collect();
+    // What will be said, with some tokens wrong or left out.
+    let prediction = |number: u32| {
+        let answer = tokens(&alone[number as usize]);
+        let kept = answer.iter().enumerate().filter(|(at, _)| at % 11 != 10);
+        kept.map(|(at, token)| if at % 7 == 6 { 98 } else { *token }).collect::<Vec<_>>()
+    };
+    for (blocks, step_tokens) in [(400, 64), (400, 8), (40, 8), (40, 16)] {
+        let settings = Settings { speculation: Speculation::Always(8), ..Settings::default() };
+        let limits = Limits { step_rows: step_tokens, ..limits(blocks, step_tokens) };
+        let handle = spawn(Box::new(MockExecutor::new(limits)), &settings).0;
+        let ask = |number| Request { prediction: prediction(number), ..mixed(number) };
+        let streams: Vec<_> = (0..12).map(|number| handle.submit(ask(number)).expect("fits")).collect();
+        for (mut stream, alone) in streams.into_iter().zip(&alone) {
+            let drafted = stream.collect();
+            assert_eq!((&drafted.tokens, &drafted.reason), (&alone.tokens, &alone.reason), "{blocks} blocks");
+            assert_eq!(drafted.usage.generated, alone.usage.generated);
+        }
+        let metrics = handle.board().metrics();
+        // Where a step has hardly more tokens than there are streams, there is no room for many.
+        let least = if step_tokens == 64 { 50 } else { 1 };
+        assert!(metrics.accepted_tokens >= least, "{} accepted", metrics.accepted_tokens);
+        assert!(metrics.drafted_tokens > metrics.accepted_tokens, "some are wrong");
     }
 }
 

@@ -6,17 +6,22 @@ use ropeway_engine::request::room;
 use ropeway_engine::{Backend, Request};
 use ropeway_grammar::{Admitted, Compiler, Workers};
 use ropeway_text::{
-    ChatTemplate, Interrupt, OutputOptions, OutputParser, OutputStyle, Special, SpecialTokens, Tokenizer,
+    Around, ChatTemplate, InText, Interrupt, OutputOptions, OutputParser, OutputStyle, Special,
+    SpecialTokens, Tokenizer,
 };
 
 use crate::choice::ChoiceText;
 use crate::error::{ErrorKind, RequestError};
 use crate::job::{Job, Prompt};
+use crate::speculation::DraftDepth;
 use crate::stream::GenerationStream;
 use crate::structured::GrammarWish;
 
 /// Tokens at the end of a prompt in which a template may have opened the model's reasoning.
 const PROMPT_END: usize = 16;
+
+/// How a predicted answer is tokenised: as the middle of a text, in which nothing is special.
+const PREDICTED: Special = Special { in_text: InText::Plain, around: Around::Omit };
 
 /// A model that generates text.
 pub struct Generator {
@@ -54,6 +59,11 @@ impl Drafted {
     /// Tokens of its prompt.
     pub fn prompt_tokens(&self) -> usize {
         self.prepared.request.prompt.len()
+    }
+
+    /// Tokens of the predicted answer.
+    pub fn prediction_tokens(&self) -> usize {
+        self.prepared.request.prediction.len()
     }
 }
 
@@ -143,8 +153,24 @@ impl Generator {
         RequestError::new(ErrorKind::ContextLengthExceeded, message).at("messages")
     }
 
+    /// The model's tokens for a predicted answer, which may have as many as a prompt.
+    fn predict(&self, text: &str, interrupt: &Interrupt) -> Result<Vec<u32>, RequestError> {
+        let room = self.context();
+        if text.len() <= self.max_prompt_bytes() {
+            let tokens = self.tokenizer.interrupted_by(interrupt).encode(text, PREDICTED)?;
+            if tokens.len() < room {
+                return Ok(tokens);
+            }
+        }
+        let message = format!(
+            "the prediction does not fit into the {room} tokens that prompt and answer have room for; shorten it to what \
+             the answer may hold"
+        );
+        Err(RequestError::new(ErrorKind::ContextLengthExceeded, message).at("prediction"))
+    }
+
     /// Renders the template, tokenises and compiles the grammar. Blocks for a time that grows with
-    /// [`Prompt::bytes`], and for structured output as long as [`Compiler::compile`].
+    /// [`Job::bytes`], and for structured output as long as [`Compiler::compile`].
     pub fn prepare(&self, job: Job) -> Result<Prepared, RequestError> {
         let Drafted { mut prepared, grammar } = self.draft(job, &Interrupt::default())?;
         let compiled = grammar.map(|grammar| grammar.admit_and_compile(&self.grammars));
@@ -152,10 +178,10 @@ impl Generator {
         Ok(prepared)
     }
 
-    /// Renders the template and tokenises. Blocks for a time that grows with [`Prompt::bytes`], but gives up when `interrupt`
+    /// Renders the template and tokenises. Blocks for a time that grows with [`Job::bytes`], but gives up when `interrupt`
     /// is raised, because nobody waits for the result any more.
     pub fn draft(&self, job: Job, interrupt: &Interrupt) -> Result<Drafted, RequestError> {
-        let Job { prompt, context, structured, .. } = job;
+        let Job { prompt, context, structured, prediction, .. } = job;
         let (mut tokens, form, structured) = match prompt {
             Prompt::Conversation(conversation) => {
                 let tokens = conversation.encode(self, interrupt)?;
@@ -168,6 +194,7 @@ impl Generator {
         if !context.is_empty() {
             tokens.splice(..0, context);
         }
+        let prediction = prediction.map(|text| self.predict(&text, interrupt)).transpose()?;
         let ends = if job.ignore_eos { Vec::new() } else { self.tokenizer.eos_tokens().to_vec() };
         let request = Request {
             prompt: tokens,
@@ -177,6 +204,8 @@ impl Generator {
             score_prompt: job.prompt_logprobs,
             ends,
             n: job.n.get(),
+            speculation: job.speculation.map(DraftDepth::get),
+            prediction: prediction.unwrap_or_default(),
             ..Request::default()
         };
         Ok(Drafted { prepared: Prepared { request, form, stop: job.stop }, grammar })

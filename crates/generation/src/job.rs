@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::conversation::Conversation;
 use crate::sampling::{Sampling, random_seed};
+use crate::speculation::DraftDepth;
 use crate::structured::StructuredOutput;
 
 /// What is continued.
@@ -66,9 +67,18 @@ pub struct Job {
     pub n: NonZeroUsize,
     /// Report the prompt's own log-probabilities, with so many alternatives.
     pub prompt_logprobs: Option<u32>,
+    /// Most tokens drafted for a choice in a step; `None` leaves it to the engine.
+    pub speculation: Option<DraftDepth>,
+    /// What the caller expects as the answer: it is drafted.
+    pub prediction: Option<String>,
 }
 
 impl Job {
+    /// Bytes of text that have to be read before it can be submitted: how long that takes grows with them.
+    pub fn bytes(&self) -> usize {
+        self.prompt.bytes() + self.prediction.as_ref().map_or(0, String::len)
+    }
+
     /// A job with these sampling parameters, and default options otherwise.
     pub fn with_sampling(prompt: Prompt, sampling: Sampling) -> Self {
         Self {
@@ -82,6 +92,8 @@ impl Job {
             structured: None,
             n: NonZeroUsize::MIN,
             prompt_logprobs: None,
+            speculation: None,
+            prediction: None,
         }
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! # Layout
 //! - [`job`]: what is asked; [`conversation`]: messages and tools; [`sampling`]: parameter ranges; [`structured`]: the
-//!   form that an answer has to follow.
+//!   form that an answer has to follow; [`speculation`]: how much may be drafted.
 //! - [`generator`]: a model that generates text. [`stream`]: its output, from the events of `choice`. [`collect`]: whole
 //!   choices.
 //! - [`error`]: failed requests; [`identity`]: ids of responses.
@@ -26,6 +26,7 @@ pub mod generator;
 pub mod identity;
 pub mod job;
 pub mod sampling;
+pub mod speculation;
 pub mod stream;
 pub mod structured;
 
@@ -36,5 +37,6 @@ pub use generator::{AdmittedDraft, Drafted, Generator, Prepared};
 pub use identity::{Identity, unique};
 pub use job::{Job, Prompt};
 pub use sampling::Sampling;
+pub use speculation::DraftDepth;
 pub use stream::{Finish, GenerationEvent, GenerationStream, StopReason, text_of};
 pub use structured::StructuredOutput;

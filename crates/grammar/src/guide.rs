@@ -43,6 +43,8 @@ pub(crate) struct Parser {
     room: Arc<Room>,
     /// Items of the rows that the answer so far has made; they are kept to its end.
     items: usize,
+    /// The same per token, so that tokens can be given back.
+    items_of: Vec<u32>,
     /// What it has of the room.
     bytes: usize,
     /// Why it can't go on.
@@ -51,7 +53,8 @@ pub(crate) struct Parser {
 
 impl Parser {
     pub(crate) fn new(parser: TokenParser, landing: Option<Arc<Landing>>, room: Arc<Room>) -> Self {
-        let mut parser = Self { tokens: parser, landing, room, items: 0, bytes: 0, failed: None };
+        let mut parser =
+            Self { tokens: parser, landing, room, items: 0, items_of: Vec::new(), bytes: 0, failed: None };
         parser.measure();
         parser
     }
@@ -78,10 +81,21 @@ impl Parser {
         &mut self,
         step: impl FnOnce(&mut TokenParser) -> Result<T, String>,
     ) -> Result<T, GuideError> {
-        let before = self.tokens.parser_stats().all_items;
+        let (items, tokens) = (self.tokens.parser_stats().all_items, self.tokens.num_tokens());
         let taken = self.step(step);
-        self.items += self.tokens.parser_stats().all_items.saturating_sub(before);
+        let items = self.tokens.parser_stats().all_items.saturating_sub(items);
+        self.items += items;
+        self.count_items(items, self.tokens.num_tokens().saturating_sub(tokens));
         taken
+    }
+
+    /// Counts the items that some tokens made with the first of them.
+    fn count_items(&mut self, items: usize, tokens: usize) {
+        let others = self.items_of.len() + tokens;
+        if tokens > 0 {
+            self.items_of.push(u32::try_from(items).unwrap_or(u32::MAX));
+            self.items_of.resize(others, 0);
+        }
     }
 
     fn measure(&mut self) {
@@ -135,6 +149,21 @@ impl Guide for Parser {
         tokens.extend(forced);
         Ok(self.progress())
     }
+
+    fn can_rollback(&self) -> bool {
+        self.failed.is_none() && self.tokens.parser.grammar().lexer_spec().can_rollback()
+    }
+
+    fn allowed(&mut self, tokens: &[u32]) -> Result<usize, GuideError> {
+        self.step(|parser| parser.validate_tokens_raw(tokens))
+    }
+
+    fn rollback(&mut self, tokens: usize) -> Result<(), GuideError> {
+        self.step(|parser| parser.rollback(tokens))?;
+        let kept = self.items_of.len().saturating_sub(tokens);
+        self.items -= self.items_of.drain(kept..).map(|items| items as usize).sum::<usize>();
+        Ok(())
+    }
 }
 
 fn consume(parser: &mut TokenParser, tokens: &[u32]) -> Result<(), String> {
@@ -183,7 +212,7 @@ pub(crate) fn is_bug(error: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::{compile, factory};
+    use crate::parsers::{compile, factory};
     use crate::vocabulary::{Vocabulary, Words};
     use llguidance::api::TopLevelGrammar;
 

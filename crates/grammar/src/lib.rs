@@ -16,7 +16,7 @@
 //! - `spec`: what can be asked for. `schema`, `tools`, `gbnf`: from there to what llguidance reads.
 //! - `vocabulary`: the tokenizer as llguidance sees it.
 //! - `complexity`: limits on what is written. `workers`: trials in processes that can be ended.
-//! - `compiler`: admission and compilation; `cache`. `guide`: one sequence's way through a grammar, within its share of memory.
+//! - `compiler`: admission and compilation; `cache`. `parsers`: llguidance's, within limits. `guide`: one sequence's way through a grammar, within its share of memory.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ mod error;
 mod gbnf;
 mod guide;
 mod landing;
+mod parsers;
 mod schema;
 mod spec;
 mod tools;

@@ -9,23 +9,11 @@ use std::time::Duration;
 
 use ropeway_hub::{Cancel, Check, Hub, HubError, Progress, PullOptions, Pulled, SourceError};
 use support::fake_hub::FakeHub;
-use support::{IMPATIENT, MODEL, REPO, Sandbox, pull};
+use support::{IMPATIENT, MODEL, REPO, Sandbox, failure, pull, weights};
 
 const WEIGHTS: &[u8] = b"weights of a tiny model";
 const FILES: &[(&str, &[u8])] = &[("model.gguf", WEIGHTS)];
 const MEMBERS: &[(&str, &[u8])] = &[("tiny/model.gguf", WEIGHTS)];
-
-fn weights() -> Vec<u8> {
-    (0..100_000_u32).map(|i| (i * 31 % 251) as u8).collect()
-}
-
-/// Why the last source failed.
-fn failure(error: HubError) -> SourceError {
-    match error {
-        HubError::AllSourcesFailed { attempts, .. } => attempts.into_iter().last().unwrap().error,
-        other => panic!("not a failed pull: {other}"),
-    }
-}
 
 /// Pulls on a thread of its own, and stops the pull as soon as `when` says so of something it tells.
 fn stopped(hub: &Hub, name: &str, when: impl Fn(&Progress<'_>) -> bool + Sync) -> Result<Pulled, HubError> {

@@ -4,23 +4,11 @@ mod support;
 
 use std::fs;
 
-use ropeway_hub::{Hub, HubError, Outcome, Progress, SourceError};
+use ropeway_hub::{Hub, Outcome, Progress, SourceError};
 use support::fake_hub::FakeHub;
-use support::{MODEL, REPO, Sandbox, pull};
+use support::{MODEL, REPO, Sandbox, failure, pull, weights};
 
 const NO_CATALOGUE: &[(&str, &[u8])] = &[];
-
-/// A file large enough to be cut in the middle.
-fn weights() -> Vec<u8> {
-    (0..100_000_u32).map(|i| (i * 31 % 251) as u8).collect()
-}
-
-fn failure(error: HubError) -> SourceError {
-    match error {
-        HubError::AllSourcesFailed { attempts, .. } => attempts.into_iter().last().unwrap().error,
-        other => panic!("not a failed pull: {other}"),
-    }
-}
 
 fn hub_for(server: &FakeHub) -> (Sandbox, Hub) {
     let sandbox = Sandbox::new().with_hugging_face(&server.url);

@@ -18,4 +18,4 @@ pub mod arbiter;
 pub mod machine;
 pub mod tuner;
 
-pub use machine::{Lease, LeaseRequest, Machine, Tenant, Threads};
+pub use machine::{Lease, LeaseRequest, Machine, Seat, Tenant, Threads};

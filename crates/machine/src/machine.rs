@@ -88,13 +88,18 @@ impl Machine {
 
     /// A new user of the machine: a model of `layers` layers whose operations need `scratch` bytes per worker.
     pub fn join(&self, layers: usize, scratch: usize) -> Tenant {
+        let id = self.0.lock().join();
+        self.tenant(Arc::new(Seat { machine: self.clone(), id }), layers, scratch)
+    }
+
+    fn tenant(&self, seat: Arc<Seat>, layers: usize, scratch: usize) -> Tenant {
         let tuned = match self.0.threads {
             Threads::UpTo(_) => layers,
             // With no layers to compare, the tuner never leaves the largest number.
             Threads::Exactly(_) => 0,
         };
         let tuner = Tuner::new(self.0.threads.most(), tuned);
-        Tenant { id: self.0.lock().join(), machine: self.clone(), tuner, scratch }
+        Tenant { seat, tuner, scratch }
     }
 
     /// How many wait for a lease.
@@ -167,11 +172,31 @@ pub struct LeaseRequest {
     pub yields: bool,
 }
 
+/// A place in front of the machine. Models that compute in turn for the same requests, on one thread, share one: to the
+/// arbiter they are one user.
+#[derive(Debug)]
+pub struct Seat {
+    machine: Machine,
+    id: TenantId,
+}
+
+impl Seat {
+    /// Another model on this seat; see [`Machine::join`].
+    pub fn share(self: &Arc<Self>, layers: usize, scratch: usize) -> Tenant {
+        self.machine.tenant(Arc::clone(self), layers, scratch)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.machine.0.lock().leave(self.id);
+    }
+}
+
 /// A user of the machine: one model.
 #[derive(Debug)]
 pub struct Tenant {
-    machine: Machine,
-    id: TenantId,
+    seat: Arc<Seat>,
     tuner: Tuner,
     scratch: usize,
 }
@@ -179,7 +204,12 @@ pub struct Tenant {
 impl Tenant {
     /// The machine.
     pub fn machine(&self) -> &Machine {
-        &self.machine
+        &self.seat.machine
+    }
+
+    /// Its place, for a model that computes in turn with it.
+    pub fn seat(&self) -> &Arc<Seat> {
+        &self.seat
     }
 
     /// Threads that a step of this size runs on, as far as is known.
@@ -194,23 +224,17 @@ impl Tenant {
 
     /// Waits for the machine. Dropping the lease gives it back; a thread must not ask for a second one before.
     pub fn lease(&mut self, request: LeaseRequest) -> Lease<'_> {
-        let Self { machine, id, tuner, scratch } = self;
-        let shared = &*machine.0;
+        let Self { seat, tuner, scratch } = self;
+        let (shared, id) = (&*seat.machine.0, seat.id);
         let asked = shared.now();
         let mut arbiter = shared.lock();
-        arbiter.request(*id, request.class, request.budget, asked);
-        shared.wait(arbiter, *id);
+        arbiter.request(id, request.class, request.budget, asked);
+        shared.wait(arbiter, id);
         let mut compute = shared.compute();
         compute.reserve_scratch(*scratch);
         compute.set_threads(tuner.begin(request.size));
         let waited = shared.now().saturating_sub(asked);
-        Lease { shared, id: *id, tuner, yields: request.yields, compute: Some(compute), waited }
-    }
-}
-
-impl Drop for Tenant {
-    fn drop(&mut self) {
-        self.machine.0.lock().leave(self.id);
+        Lease { shared, id, tuner, yields: request.yields, compute: Some(compute), waited }
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::sampling::{Defaults, Fields};
+use crate::speculation::SpeculationFields;
 use crate::structured::StructuredFields;
 use crate::{messages, tool_choice};
 
@@ -28,6 +29,8 @@ pub struct ChatCompletionRequest {
     functions: Option<Vec<Value>>,
     #[serde(flatten)]
     structured: StructuredFields,
+    #[serde(flatten)]
+    speculation: SpeculationFields,
     chat_template_kwargs: Option<Map<String, Value>>,
     /// Fields shared with completions.
     #[serde(flatten)]
@@ -38,6 +41,11 @@ impl ChatCompletionRequest {
     /// Whether log-probabilities are wanted.
     pub fn wants_logprobs(&self) -> bool {
         self.logprobs == Some(true)
+    }
+
+    /// Whether the client says which answer it expects.
+    pub fn is_predicted(&self) -> bool {
+        self.speculation.is_predicted()
     }
 
     /// The job that answers it.
@@ -59,7 +67,8 @@ impl ChatCompletionRequest {
         };
         let job = self.fields.job(Prompt::Conversation(conversation), logprobs, defaults)?;
         let max_tokens = self.max_completion_tokens.or(self.max_tokens).or(job.max_tokens);
-        Ok(Job { max_tokens, structured: self.structured.read()?, ..job })
+        let job = Job { max_tokens, structured: self.structured.read()?, ..job };
+        Ok(self.speculation.read()?.of(job))
     }
 }
 

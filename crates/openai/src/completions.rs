@@ -10,6 +10,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::sampling::{Defaults, Fields};
+use crate::speculation::SpeculationFields;
 use crate::structured::StructuredFields;
 use crate::texts::Texts;
 
@@ -30,6 +31,8 @@ pub struct CompletionRequest {
     best_of: Option<usize>,
     #[serde(flatten)]
     structured: StructuredFields,
+    #[serde(flatten)]
+    speculation: SpeculationFields,
     /// Fields shared with chat completions.
     #[serde(flatten)]
     pub fields: Fields,
@@ -41,13 +44,20 @@ impl CompletionRequest {
         self.check()?;
         let prompt_logprobs = self.logprobs.filter(|_| self.echoes());
         let structured = self.structured.read()?;
+        let speculation = self.speculation.read()?;
+        let prompts = prompts(self.prompt)?;
+        if speculation.prediction.is_some() && prompts.len() > 1 {
+            let message = "a prediction is for one prompt; send the prompts one by one";
+            return Err(RequestError::invalid(message).at("prediction"));
+        }
         let fields = self.fields;
         let job = |(index, prompt)| -> Result<Job, RequestError> {
             let job = fields.clone().job(prompt, self.logprobs, &defaults.numbered(index as u64))?;
             let max_tokens = self.max_tokens.or(job.max_tokens);
-            Ok(Job { max_tokens, prompt_logprobs, structured: structured.clone(), ..job })
+            let job = Job { max_tokens, prompt_logprobs, structured: structured.clone(), ..job };
+            Ok(speculation.clone().of(job))
         };
-        prompts(self.prompt)?.into_iter().enumerate().map(job).collect()
+        prompts.into_iter().enumerate().map(job).collect()
     }
 
     /// How its responses look.

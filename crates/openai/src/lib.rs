@@ -8,7 +8,7 @@
 //! # Layout
 //! - [`chat`], [`completions`], [`embeddings`]: a request and its responses each.
 //! - [`sampling`]: fields that chat and completions share; [`messages`], [`texts`], [`token_ids`], [`stops`],
-//!   [`structured`], [`tool_choice`]: parts of a request.
+//!   [`structured`], [`speculation`], [`tool_choice`]: parts of a request.
 //! - [`logprobs`], [`usage`], [`error`], [`object`]: parts of a response.
 
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@ pub mod logprobs;
 pub mod messages;
 pub mod object;
 pub mod sampling;
+pub mod speculation;
 pub mod stops;
 pub mod structured;
 pub mod texts;

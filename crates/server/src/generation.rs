@@ -34,7 +34,7 @@ pub async fn encode(model: &Arc<Model>, prompt: Prompt, intake: &Intake) -> Resu
 /// Checks a job and prepares it.
 pub async fn prepare(model: &Arc<Model>, job: Job, caller: &Caller) -> Result<Prepared, ApiError> {
     caller.count_as(job.n.get())?;
-    let (owner, limits, effort) = (Arc::clone(model), caller.limits, Effort::Bytes(job.prompt.bytes()));
+    let (owner, limits, effort) = (Arc::clone(model), caller.limits, Effort::Bytes(job.bytes()));
     let draft = move |interrupt: &_| draft(&owner.generator, limits, job, interrupt);
     let drafted = offload(&caller.intake, effort, draft).await?;
     finish(model, drafted, caller).await
@@ -48,7 +48,7 @@ pub async fn prepare_all(
 ) -> Result<Vec<Result<Prepared, ApiError>>, ApiError> {
     caller.count_as(jobs.iter().map(|job| job.n.get()).fold(0, usize::saturating_add))?;
     let (owner, limits) = (Arc::clone(model), caller.limits);
-    let bytes = jobs.iter().map(|job| job.prompt.bytes()).fold(0, usize::saturating_add);
+    let bytes = jobs.iter().map(Job::bytes).fold(0, usize::saturating_add);
     let drafted = offload(&caller.intake, Effort::Bytes(bytes), move |interrupt| {
         let drafted = jobs.into_iter().map(|job| draft(&owner.generator, limits, job, interrupt));
         Ok::<_, ApiError>(drafted.collect::<Vec<_>>())
@@ -67,6 +67,7 @@ fn draft(generator: &Generator, limits: Sizes, job: Job, interrupt: &Interrupt) 
     limits.check(&job)?;
     let drafted = generator.draft(job, interrupt)?;
     limits.check_prompt(drafted.prompt_tokens())?;
+    limits.check_prediction(drafted.prediction_tokens())?;
     Ok(drafted)
 }
 

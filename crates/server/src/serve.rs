@@ -76,7 +76,7 @@ impl Listening {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
         let (closing, closed) = watch::channel(false);
-        let slots = Slots::new(app.connections.clone());
+        let slots = Slots::new(app.connections.clone().at_least(self.listeners.len()));
         let mut servers = JoinSet::new();
         for listener in self.listeners {
             let (routes, closed) = (router(Shared::clone(&app)), closed.clone());

@@ -7,8 +7,8 @@ mod served;
 use serde_json::{Value, json};
 use served::{app, send};
 
-/// Fields that differ every time: names, clocks, and what the cache happens to hold.
-const CHANGING: [&str; 18] = [
+/// Fields that differ every time: names, clocks, what the cache happens to hold, and how much it paid to draft.
+const CHANGING: [&str; 23] = [
     "id",
     "item_id",
     "created",
@@ -27,6 +27,11 @@ const CHANGING: [&str; 18] = [
     "cached_tokens",
     "input_tokens",
     "cache_read_input_tokens",
+    "steps",
+    "drafted",
+    "accepted",
+    "acceptance_rate",
+    "mean_depth",
 ];
 
 /// Fields that tell one piece of a stream from the next; how much text a piece has is a matter of chance.

@@ -208,6 +208,8 @@ fn hostile(head: &str, tail: &str, bytes: usize) -> Vec<(&'static str, Bytes)> {
         ("a few escapes", text_body(head, "aaaa bbbb cccc dddd eeee \\u00e9", tail, bytes)),
         ("characters that errors write in full", text_body(head, "\u{7f}", tail, bytes)),
         ("one word", text_body(head, "a", tail, bytes)),
+        ("short words", text_body(head, "a ", tail, bytes)),
+        ("a token a byte", text_body(head, "7", tail, bytes)),
     ]
 }
 

@@ -1,7 +1,6 @@
 //! A drafter that knows what the mock will say, and is wrong now and then.
 
-use ropeway_engine::Drafter;
-use ropeway_engine::sequence::Sequence;
+use ropeway_engine::draft::{Drafter, Proposals, Wanted};
 
 use crate::MockExecutor;
 use crate::rng::Rng;
@@ -23,14 +22,21 @@ impl MockDrafter {
 }
 
 impl Drafter for MockDrafter {
-    fn draft(&mut self, sequence: &Sequence, most: usize, drafts: &mut Vec<u32>) {
-        let tokens = [sequence.tokens.prompt(), sequence.tokens.answer()].concat();
-        let right = MockExecutor::expected(self.vocab, &tokens, sequence.params.seed.0, most);
-        let depth = self.rng.between(0, most);
-        for token in right.into_iter().take(depth) {
-            let wrong = self.rng.chance(self.wrong);
-            // Never one of the last tokens, which scenarios use to make steps fail.
-            drafts.push(if wrong { self.rng.below(self.vocab / 2) as u32 } else { token });
+    fn draft(&mut self, wanted: &mut dyn Iterator<Item = Wanted<'_>>, proposals: &mut Proposals) {
+        for Wanted { slot, sequence, most } in wanted {
+            let tokens = [sequence.tokens.prompt(), sequence.tokens.answer()].concat();
+            let right = MockExecutor::expected(self.vocab, &tokens, sequence.params.seed.0, most);
+            let depth = self.rng.between(0, most);
+            let drafts = right.into_iter().take(depth).map(|token| {
+                let wrong = self.rng.chance(self.wrong);
+                // Never one of the last tokens, which scenarios use to make steps fail.
+                if wrong { self.rng.below(self.vocab / 2) as u32 } else { token }
+            });
+            proposals.push(slot, drafts);
         }
+    }
+
+    fn pass(&self, _: usize) -> f64 {
+        0.0
     }
 }

@@ -1,7 +1,7 @@
 //! Pre-tokenizing: cutting normalised text into pieces that no token may cross.
 //!
 //! Every known pre-tokenizer is a list of a few steps; each step cuts the pieces of the step before or rewrites them.
-//! Pieces are handed on as they are found, nothing is collected but the cuts of one piece.
+//! Pieces are handed on as they are found; nothing is collected, so that a long text takes no memory here.
 
 use crate::error::TextError;
 use crate::interrupt::Interrupt;
@@ -109,11 +109,16 @@ impl Run<'_> {
         };
         match step {
             Step::Split { delimiter, behavior, invert } => {
-                let cuts = behavior.cuts(delimiter.spans(text, *invert, self.interrupt)?);
-                cuts.into_iter().try_for_each(|cut| {
+                let (interrupt, mut joining) = (self.interrupt, Joining::new(*behavior));
+                let mut cut = |cut: Range<usize>| {
                     let place = if cut.start == 0 { place } else { Place::Inside };
                     self.over(rest, &text[cut], place)
-                })
+                };
+                delimiter.each_span(text, *invert, |span| {
+                    interrupt.check()?;
+                    joining.push(span).map_or(Ok(()), &mut cut)
+                })?;
+                joining.finish().map_or(Ok(()), cut)
             }
             Step::PrefixSpace if !text.starts_with(' ') => self.over(rest, &format!(" {text}"), place),
             Step::PrefixSpace => self.over(rest, text, place),
@@ -138,62 +143,83 @@ fn metaspace(text: &str, replacement: char, prepend: Prepend, place: Place) -> S
     marked
 }
 
-/// A stretch of text and whether it is a delimiter.
-type Span = (Range<usize>, bool);
+/// A stretch of text.
+struct Span {
+    range: Range<usize>,
+    is_delimiter: bool,
+}
 
 impl Delimiter {
-    /// Cuts all of `text` into delimiters and what lies between; `invert` swaps the two.
-    fn spans(&self, text: &str, invert: bool, interrupt: &Interrupt) -> Result<Vec<Span>, TextError> {
-        let mut spans = Vec::new();
+    /// Cuts all of `text` into delimiters and what lies between, until `found` fails; `invert` swaps the two.
+    fn each_span(
+        &self,
+        text: &str,
+        invert: bool,
+        mut found: impl FnMut(Span) -> Result<(), TextError>,
+    ) -> Result<(), TextError> {
         let mut done = 0;
-        let mut found = |range: Range<usize>| {
-            if done < range.start {
-                spans.push((done..range.start, invert));
-            }
-            done = range.end;
-            spans.push((range, !invert));
+        let mut span = |range: Range<usize>, matched: bool| {
+            if range.is_empty() { Ok(()) } else { found(Span { range, is_delimiter: matched != invert }) }
+        };
+        let mut delimiter = |range: Range<usize>| {
+            let before = std::mem::replace(&mut done, range.end)..range.start;
+            span(before, false)?;
+            span(range, true)
         };
         match self {
-            Delimiter::Pattern(pattern) => pattern.each_match(text, |range| {
-                found(range);
-                interrupt.check()
-            })?,
+            Delimiter::Pattern(pattern) => pattern.each_match(text, delimiter)?,
             Delimiter::Chars(is_delimiter) => {
-                let delimiters = text.char_indices().filter(|(_, character)| is_delimiter(*character));
-                delimiters.for_each(|(start, character)| found(start..start + character.len_utf8()));
+                let mut delimiters = text.char_indices().filter(|(_, character)| is_delimiter(*character));
+                delimiters
+                    .try_for_each(|(start, character)| delimiter(start..start + character.len_utf8()))?;
             }
         }
-        if done < text.len() {
-            spans.push((done..text.len(), invert));
+        span(done..text.len(), false)
+    }
+}
+
+/// Joins spans to pieces as they come.
+struct Joining {
+    behavior: Behavior,
+    /// What is joined so far, and whether its last span is a delimiter.
+    open: Option<Span>,
+}
+
+impl Joining {
+    fn new(behavior: Behavior) -> Self {
+        Self { behavior, open: None }
+    }
+
+    /// Takes the next span; the piece that it ends, if any.
+    fn push(&mut self, span: Span) -> Option<Range<usize>> {
+        if self.behavior == Behavior::Removed && span.is_delimiter {
+            return None;
         }
-        Ok(spans)
+        match &mut self.open {
+            Some(open) if self.behavior.joins(open.is_delimiter, span.is_delimiter) => {
+                *open = Span { range: open.range.start..span.range.end, ..span };
+                None
+            }
+            open => open.replace(span).map(|ended| ended.range),
+        }
+    }
+
+    /// The last piece.
+    fn finish(self) -> Option<Range<usize>> {
+        self.open.map(|span| span.range)
     }
 }
 
 impl Behavior {
-    fn cuts(self, spans: Vec<Span>) -> Vec<Range<usize>> {
+    /// Whether a span is one piece with the one before it.
+    fn joins(self, after_delimiter: bool, is_delimiter: bool) -> bool {
         match self {
-            Behavior::Removed => spans.into_iter().filter(|span| !span.1).map(|span| span.0).collect(),
-            Behavior::Isolated => spans.into_iter().map(|span| span.0).collect(),
-            Behavior::MergedWithPrevious => joined(spans, |before, delimiter| !before && delimiter),
-            Behavior::MergedWithNext => joined(spans, |before, delimiter| before && !delimiter),
-            Behavior::Contiguous => joined(spans, |before, delimiter| before == delimiter),
+            Behavior::Removed | Behavior::Isolated => false,
+            Behavior::MergedWithPrevious => !after_delimiter && is_delimiter,
+            Behavior::MergedWithNext => after_delimiter && !is_delimiter,
+            Behavior::Contiguous => after_delimiter == is_delimiter,
         }
     }
-}
-
-/// Joins a span with the one before it where `join(before is a delimiter, this is a delimiter)`.
-fn joined(spans: Vec<Span>, join: impl Fn(bool, bool) -> bool) -> Vec<Range<usize>> {
-    let mut cuts: Vec<Range<usize>> = Vec::with_capacity(spans.len());
-    let mut before = None;
-    for (range, delimiter) in spans {
-        match (before, cuts.last_mut()) {
-            (Some(before), Some(last)) if join(before, delimiter) => last.end = range.end,
-            _ => cuts.push(range),
-        }
-        before = Some(delimiter);
-    }
-    cuts
 }
 
 #[cfg(test)]
@@ -241,8 +267,6 @@ mod tests {
         let outcome = PreTokenizer { steps }.split("abc", Place::Start, &interrupt, stop);
         assert!(matches!(outcome, Err(TextError::Interrupted)));
         assert_eq!(pieces, 1);
-        let spans = Delimiter::Pattern(Pattern::new("[a-z]").unwrap()).spans("abc", false, &interrupt);
-        assert!(matches!(spans, Err(TextError::Interrupted)));
     }
 
     #[test]

@@ -120,8 +120,7 @@ pub enum SpecialTokens {
     Skip,
 }
 
-/// A text longer than this is refused. A million tokens of context are about 5 MB of text; the largest working memory,
-/// for SentencePiece's one piece, is 40 times the text.
+/// A text longer than this is refused: a million tokens of context are about 5 MB of text.
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
 impl Tokenizer {

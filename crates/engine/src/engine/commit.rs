@@ -1,13 +1,15 @@
 //! Results of a step, put where they belong.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use ropeway_executor::{RowError, RowResult, Sampled};
 
 use super::Engine;
+use crate::draft::DEEPEST;
 use crate::flight::Flight;
 use crate::scheduler::Planned;
-use crate::sequence::Slot;
+use crate::sequence::{Sequence, Slot};
 use crate::stream::{Event, FinishReason};
 
 impl Engine {
@@ -127,25 +129,57 @@ impl Engine {
         }
     }
 
-    /// A sequence's own rows: its next token, and those after drafts that were right.
+    /// A sequence's own rows: its next token, and those behind drafts that were right.
     fn take_tokens(&mut self, chunk: Planned, results: &mut [RowResult], now: Duration) {
-        let holds = self.roster.get(chunk.slot).epoch == chunk.epoch;
-        for (index, result) in results.iter_mut().enumerate() {
-            let token = result.as_ref().map(|sampled| sampled.token).ok();
-            let draft = self.roster.get(chunk.slot).drafts.get(index).copied();
-            self.take_token(chunk.slot, std::mem::replace(result, Ok(Sampled::default())), now);
-            let ended = self.roster.find(chunk.slot).is_none();
-            if ended || index == chunk.drafted || !holds || token != draft {
+        let sequence = self.roster.get_mut(chunk.slot);
+        let holds = sequence.epoch == chunk.epoch;
+        sequence.drafting.totals.drafts += usize::from(chunk.drafted > 0);
+        sequence.drafting.totals.drafted += chunk.drafted;
+        let mut right = 0;
+        while let Some(result) = results.get_mut(right) {
+            let known = self.roster.get(chunk.slot).tokens.len();
+            self.take_row(chunk, std::mem::replace(result, Ok(Sampled::default())), now);
+            let Some(sequence) = self.roster.find(chunk.slot) else { return };
+            let said = sequence.tokens.len() - known;
+            let drafts = &sequence.drafting.drafts()[right..chunk.drafted];
+            let accepted = if holds { agreeing(sequence, known, drafts) } else { 0 };
+            self.accept(chunk, right..right + accepted);
+            right += accepted;
+            if accepted < said {
                 break;
             }
-            self.record.accepted += 1;
-            self.advance(chunk, 1);
         }
-        if chunk.drafted > 0 && self.roster.find(chunk.slot).is_some() {
+        if chunk.drafted > 0 {
             let block_tokens = self.roster.limits().block_tokens;
             let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
             sequence.trim(pool, block_tokens);
         }
+    }
+
+    /// These drafts of a chunk were right.
+    fn accept(&mut self, chunk: Planned, drafts: Range<usize>) {
+        if drafts.is_empty() {
+            return;
+        }
+        self.record.accepted += drafts.len();
+        for draft in drafts.clone() {
+            self.metrics.accepted_at[draft.min(DEEPEST - 1)] += 1;
+        }
+        self.roster.get_mut(chunk.slot).drafting.totals.accepted += drafts.len();
+        self.advance(chunk, drafts.len());
+    }
+
+    /// The result of a row. Where there are drafts, its sequence's guide has not heard of it yet.
+    fn take_row(&mut self, chunk: Planned, result: RowResult, now: Duration) {
+        let sequence = self.roster.get_mut(chunk.slot);
+        let is_guided = chunk.drafted > 0 && !sequence.guidance.is_free();
+        let result = result.and_then(|sampled| {
+            if is_guided && !sequence.ticket.ends.contains(&sampled.token) {
+                sequence.guidance.accept(sampled.token)?;
+            }
+            Ok(sampled)
+        });
+        self.take_token(chunk.slot, result, now);
     }
 
     fn take_token(&mut self, slot: Slot, result: RowResult, now: Duration) {
@@ -197,6 +231,12 @@ impl Engine {
     fn fail(&mut self, slot: Slot, error: RowError, now: Duration) {
         self.finish(slot, &FinishReason::Failed(error.into()), now);
     }
+}
+
+/// How many of a sequence's tokens from `known` on are the drafts that stood there.
+fn agreeing(sequence: &Sequence, known: usize, drafts: &[u32]) -> usize {
+    let said = (known..sequence.tokens.len()).map(|position| sequence.tokens.get(position));
+    said.zip(drafts).take_while(|(said, draft)| said == *draft).count()
 }
 
 /// Whether the forward pass gave something that is no number: what it wrote is not to be trusted either.

@@ -24,6 +24,7 @@ impl Engine {
             preempted: plan.preempted,
             running: self.roster.running().len(),
             waiting: self.roster.waiting().len(),
+            drafts: plan.chunks.iter().filter(|chunk| chunk.drafted > 0).count(),
             drafted: plan.chunks.iter().map(|chunk| chunk.drafted).sum(),
             guided: flight.guides.rows(),
             guiding: flight.guides.spent(),

@@ -33,17 +33,20 @@ pub use pace::{DEFAULT_ITL_TARGET, Pace};
 pub use plan::{Plan, Planned};
 use policy::{Candidate, Place, Policy, PolicyKind, Surroundings, Turns};
 
-/// How long after a more urgent sequence came steps of less urgent prompts are kept short.
+/// How long after a more urgent sequence came steps of less urgent work are kept short.
 const LATELY: Duration = Duration::from_secs(5);
 
 /// Plans steps.
 pub struct Scheduler {
     policy: Box<dyn Policy>,
-    pace: Pace,
+    /// How long steps may take.
+    pub(crate) pace: Pace,
     /// What steps cost.
     pub cost: CostModel,
     clients: Clients,
     turns: Turns,
+    /// The same for streams.
+    stream_turns: Turns,
     promises: Promises,
     /// Steps planned so far.
     steps: u64,
@@ -64,6 +67,7 @@ impl Scheduler {
             cost,
             clients: Clients::default(),
             turns: Turns::default(),
+            stream_turns: Turns::default(),
             promises: Promises::default(),
             steps: 0,
             arrivals: [None; Class::ALL.len()],
@@ -109,10 +113,10 @@ impl Scheduler {
         Judging { cost: &self.cost, now, step_tokens, odd, contended }
     }
 
-    /// Whether a more urgent sequence than this class came lately, so that another one may come any moment.
-    fn expects_more_urgent(&self, class: Class, now: Duration) -> bool {
-        let lately = |arrival: &Duration| now.saturating_sub(*arrival) < LATELY;
-        self.arrivals[..class as usize].iter().flatten().any(lately)
+    /// The most urgent class of which a sequence came lately, so that another one may come any moment.
+    fn expected(&self, now: Duration) -> Option<Class> {
+        let lately = |arrival: Duration| now.saturating_sub(arrival) < LATELY;
+        Class::ALL.into_iter().find(|class| self.arrivals[*class as usize].is_some_and(lately))
     }
 
     /// Candidates, the first on top.

@@ -5,6 +5,7 @@
 //!   but others want the machine     contended    target, and at least what 90 % of the largest steps' speed takes
 //! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves
 //! the others are more urgent        behind       0.3 of the target, and at least 1.25 x what they take by themselves
+//! more urgent ones came lately      expecting    0.3 of the target, and at least 2 x what every step costs, 4/3 x what the streams take
 //! the prompt has lost its share     target       --itl-target, and at least 4/3 x what the streams take by themselves
 //! ```
 //! A step near what the streams need anyway lets short answers finish almost as if they were alone, at little cost to
@@ -34,12 +35,15 @@ const MEMORY_PATIENCE: f64 = 0.5;
 /// Share of a step's time that prompts which insist get at least, whatever the streams cost.
 const SHARE: f64 = 0.25;
 
-/// A step in which a prompt is computed beside more urgent work, as a share of the target: shorter ones would spend most of
-/// the machine's time on what every step costs.
+/// A step with less urgent work while more urgent work is here or may come, as a share of the target: shorter ones would
+/// spend most of the machine's time on what every step costs.
 const BEHIND: f64 = 0.3;
 
+/// Share of a step's time at most that what every step costs takes, while more urgent work may come.
+const HALF: f64 = 0.5;
+
 /// What less urgent streams may add to a step in which a more urgent prompt is computed, as a share of the target.
-const OPTIONAL: f64 = 0.1;
+const OPTIONAL: f64 = 0.05;
 
 /// A step without streams, as a multiple of the target. Longer steps compute prompts a little faster, and make
 /// newcomers wait longer for their first.
@@ -130,14 +134,25 @@ impl Pace {
     }
 
     /// Seconds that a step may take in which work that takes `unavoidable` seconds has to be done.
-    pub(super) fn beside(self, unavoidable: f64) -> f64 {
+    pub(crate) fn beside(self, unavoidable: f64) -> f64 {
         self.target.max(unavoidable / (1.0 - SHARE))
     }
 
-    /// Seconds that a step may take for the sake of a prompt that is less urgent than others in the step, who take `others`
+    /// Seconds that a drafter may take before a step to read what it will draft for.
+    pub(crate) fn reading(self) -> f64 {
+        SHARE * self.target
+    }
+
+    /// Seconds that a step may take for the sake of work that is less urgent than others in the step, who take `others`
     /// seconds of it themselves.
     pub(super) fn behind(self, others: f64) -> f64 {
         gentle(others).max(BEHIND * self.target)
+    }
+
+    /// Seconds that a step may take while more urgent work may come any moment, if `fixed` of it are spent whatever it
+    /// computes, and `streams` on streams. Prompts get a quarter of it at least.
+    pub(super) fn expecting(self, fixed: f64, streams: f64) -> f64 {
+        (fixed / HALF).max(streams / (1.0 - SHARE)).max(BEHIND * self.target)
     }
 
     /// Seconds that a step may take with less urgent streams, if a more urgent prompt wants the rest of its time.

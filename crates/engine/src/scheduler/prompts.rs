@@ -117,12 +117,19 @@ impl Scheduler {
         let Prompt { slot, now, beside, .. } = prompt;
         let sequence = roster.get(slot);
         let class = sequence.class();
-        if plan.class < class && !self.turns.is_overdue(class, now) {
-            // Someone more urgent waits for the end of this step, for a first token or for the next.
-            return self.pace.behind(self.cost.predict(plan.work_before(class)));
+        let expects_more_urgent = self.expected(now).is_some_and(|expected| expected < class);
+        if !self.turns.is_overdue(class, now) {
+            if plan.class < class {
+                // Someone more urgent waits for the end of this step, for a first token or for the next.
+                return self.pace.behind(self.cost.predict(plan.work_before(class)));
+            }
+            if expects_more_urgent {
+                let fixed = self.cost.predict(Work::chunk(sequence.start(), 0, 0));
+                return self.pace.expecting(fixed, beside.streams);
+            }
         }
         let judging = self.judging(roster, now);
-        let contended = judging.contended || self.expects_more_urgent(class, now);
+        let contended = judging.contended || expects_more_urgent;
         // Streams that are less urgent than the prompt do not hold it back.
         let alone = plan.is_empty() || plan.class > class;
         let beside = if alone { Beside::default() } else { beside };

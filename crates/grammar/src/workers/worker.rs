@@ -19,7 +19,7 @@ use llguidance::ParserFactory;
 use super::usage::ThreadName;
 use super::wire::{self, Limit, Trial, Verdict};
 use super::{limits, usage};
-use crate::compiler::{compile, factory};
+use crate::parsers::{compile, factory};
 use crate::vocabulary::{Vocabulary, Words};
 
 /// Compiles the grammars that come in on standard input, until it ends. What an executable calls that [`Workers`](super::Workers)

@@ -5,7 +5,7 @@
 //! ```sh
 //! cargo test --release -p ropeway-grammar --test hostile -- --ignored --nocapture
 //! ```
-//! `ROPEWAY_REPLAY=1471` before it tries one seed again.
+//! `ROPEWAY_SEEDS=1000` before it tries so many fresh ones, `ROPEWAY_REPLAY=1471` one seed again.
 
 mod attacks;
 #[path = "../../../../tests/default_models.rs"]
@@ -164,10 +164,17 @@ fn time_to_compile(compiler: &Compiler, number: usize) -> Duration {
     began.elapsed()
 }
 
-/// A thousand, or the one that `ROPEWAY_REPLAY` names.
+/// The usual thousand, as many fresh ones as `ROPEWAY_SEEDS` says, or the one that `ROPEWAY_REPLAY` names.
 fn seeds() -> Range<u64> {
-    let replay = std::env::var("ROPEWAY_REPLAY").ok().and_then(|seed| seed.parse().ok());
-    replay.map_or(1000..2000, |seed: u64| seed..seed + 1)
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    if let Some(seed) = number("ROPEWAY_REPLAY") {
+        return seed..seed + 1;
+    }
+    let Some(count) = number("ROPEWAY_SEEDS") else { return 1000..2000 };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock");
+    let base = u64::from(now.subsec_nanos());
+    println!("seeds from {base}");
+    base..base + count
 }
 
 /// Processes that threads of this one started; none where the system does not tell.

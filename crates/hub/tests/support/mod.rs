@@ -11,7 +11,7 @@ use std::time::Duration;
 use ropeway_hub::catalogue::{Entry, FileSpec, PinnedRepo, PipPackage, Source};
 use ropeway_hub::checksum::Sha256;
 use ropeway_hub::config::{HuggingFaceConfig, Patience, Token};
-use ropeway_hub::{Catalogue, Config, Hub, HubError};
+use ropeway_hub::{Catalogue, Config, Hub, HubError, SourceError};
 use tempfile::TempDir;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
@@ -151,4 +151,17 @@ fn entries(files: &[(&'static str, &[u8])]) -> &'static [Entry] {
 /// Pulls without listening; says whether anything was fetched.
 pub fn pull(hub: &Hub, name: &str) -> Result<ropeway_hub::Pulled, HubError> {
     hub.pull(name, &mut |_| ())
+}
+
+/// A file large enough to be cut in the middle.
+pub fn weights() -> Vec<u8> {
+    (0..100_000_u32).map(|i| (i * 31 % 251) as u8).collect()
+}
+
+/// Why the last source failed.
+pub fn failure(error: HubError) -> SourceError {
+    match error {
+        HubError::AllSourcesFailed { attempts, .. } => attempts.into_iter().last().unwrap().error,
+        other => panic!("not a failed pull: {other}"),
+    }
 }

@@ -52,6 +52,13 @@ impl ConnectionLimits {
         Self { most: most.max(1), per_address: most.div_ceil(2).max(1), proxies: TrustedProxies::default() }
     }
 
+    /// One for each listener at least: a listener holds a slot while it waits for its next connection, and would keep
+    /// the others from taking any.
+    #[must_use]
+    pub fn at_least(self, listeners: usize) -> Self {
+        Self { most: self.most.max(listeners), ..self }
+    }
+
     fn has_share(&self, address: IpAddr) -> bool {
         !address.is_loopback() && !self.proxies.trusts(address)
     }

@@ -99,6 +99,14 @@ mod tests {
     }
 
     #[test]
+    fn the_fields_of_speculation_are_told() {
+        let text = document(app::routes().known());
+        for field in ["prediction", "speculation", "use_speculative", "speculation_depth"] {
+            assert!(text.contains(&format!("\"{field}\":{{")), "{field}");
+        }
+    }
+
+    #[test]
     fn every_reference_leads_somewhere() {
         let text = document(app::routes().known());
         let document: Value = serde_json::from_str(&text).unwrap();

@@ -1,10 +1,12 @@
 //! What clients send, and what they get back.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use ropeway_engine::Usage;
+use ropeway_engine::draft::DraftTotals;
 use ropeway_executor::{SamplingParams, Seed};
 use ropeway_generation::sampling::random_seed;
-use ropeway_generation::{Choice, Job, Prompt, RequestError, Sampling};
+use ropeway_generation::{Choice, DraftDepth, Job, Prompt, RequestError, Sampling};
 use ropeway_openai::stops::StopTexts;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,7 +18,7 @@ const MAX_TOKENS: usize = 50;
 /// Default temperature.
 const TEMPERATURE: f32 = 0.7;
 
-/// How texts are to be continued. Speculation settings are accepted and ignored: they change speed, not results.
+/// How texts are to be continued.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct Parameters {
     model: Option<String>,
@@ -29,6 +31,10 @@ pub struct Parameters {
     cache_salt: Option<String>,
     #[schema(value_type = Option<Vec<String>>)]
     stop: Option<StopTexts>,
+    /// Whether tokens are drafted; changes speed, never the text. Without it, the server's own setting holds.
+    use_speculative: Option<bool>,
+    /// Most drafted tokens of a step, 0 to 16.
+    speculation_depth: Option<i64>,
     /// Whether results come as they are ready.
     #[serde(default)]
     pub stream: bool,
@@ -56,7 +62,14 @@ impl Parameters {
         })?;
         let max_tokens = Some(self.max_tokens.unwrap_or(MAX_TOKENS));
         let stop = self.stop.clone().unwrap_or_default().into_texts();
-        Ok(Job { max_tokens, stop, ..Job::with_sampling(Prompt::Text(text), sampling) })
+        let speculation = self.speculation()?;
+        Ok(Job { max_tokens, stop, speculation, ..Job::with_sampling(Prompt::Text(text), sampling) })
+    }
+
+    fn speculation(&self) -> Result<Option<DraftDepth>, RequestError> {
+        let depth = self.speculation_depth.map(|depth| DraftDepth::new(depth, "speculation_depth"));
+        let depth = depth.transpose()?;
+        Ok(if self.use_speculative == Some(false) { Some(DraftDepth::NONE) } else { depth })
     }
 }
 
@@ -72,11 +85,27 @@ pub fn result(prompt: &str, choice: &Choice, began: Instant) -> Value {
         "time_seconds": seconds,
         "tokens_per_second": usage.generated as f64 / seconds.max(1e-9),
         "time_to_first_token": usage.first_token.as_secs_f64(),
-        "stats": {
-            "prompt_tokens": usage.prompt,
-            "cached_tokens": usage.cached,
-            "queue_seconds": usage.queued.max(Duration::ZERO).as_secs_f64(),
-            "preemptions": usage.preemptions,
-        },
+        "stats": stats(usage),
     })
+}
+
+/// What the text used, and what speculation did for it.
+fn stats(usage: &Usage) -> Value {
+    let DraftTotals { drafts, drafted, accepted } = usage.drafting;
+    json!({
+        "prompt_tokens": usage.prompt,
+        "cached_tokens": usage.cached,
+        "queue_seconds": usage.queued.as_secs_f64(),
+        "preemptions": usage.preemptions,
+        "steps": usage.sampled_steps(),
+        "drafted": drafted,
+        "accepted": accepted,
+        "acceptance_rate": share(accepted, drafted),
+        "mean_depth": share(drafted, drafts),
+    })
+}
+
+/// A ratio; 0 where there is nothing to compare with, so that clients may count on a number.
+pub fn share(part: usize, whole: usize) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

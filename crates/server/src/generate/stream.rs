@@ -1,4 +1,4 @@
-//! `POST /generate/stream`: one event per piece of text.
+//! `POST /generate/stream`: one event per piece of text. The last one tells how many drafted tokens were right.
 
 use std::time::Instant;
 
@@ -8,6 +8,7 @@ use ropeway_generation::{Finish, GenerationEvent, StopReason, text_of};
 use serde_json::json;
 
 use super::one::GenerateRequest;
+use super::request::share;
 use crate::ask::{Ask, Opened};
 use crate::generation::{ObservedStream, generate};
 use crate::openai::{OpenAiError, sse};
@@ -22,10 +23,12 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
 pub fn respond(events: ObservedStream) -> Response {
     let (began, mut index) = (Instant::now(), 0);
     let events = events.flat_map(move |generated| {
-        let mut event = |token: &str, id: Option<u32>, is_final: bool| {
+        let mut event = |token: &str, id: Option<u32>, finish: Option<&Finish>| {
+            let drafting = finish.map(|finish| finish.usage.drafting);
             let event = json!({
-                "token": token, "token_id": id, "index": index, "is_final": is_final,
-                "acceptance_rate": null, "time_elapsed": began.elapsed().as_secs_f64(),
+                "token": token, "token_id": id, "index": index, "is_final": finish.is_some(),
+                "acceptance_rate": drafting.map(|totals| share(totals.accepted, totals.drafted)),
+                "time_elapsed": began.elapsed().as_secs_f64(),
             });
             index += 1;
             event
@@ -33,14 +36,14 @@ pub fn respond(events: ObservedStream) -> Response {
         stream::iter(match generated {
             GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => Vec::new(),
             GenerationEvent::Output { deltas, tokens, .. } => {
-                vec![event(&text_of(deltas), tokens.last().map(|sampled| sampled.token), false)]
+                vec![event(&text_of(deltas), tokens.last().map(|sampled| sampled.token), None)]
             }
             GenerationEvent::Finished {
                 finish: Finish { reason: StopReason::Failed(error), .. }, ..
             } => {
                 vec![OpenAiError::from(error).body()]
             }
-            GenerationEvent::Finished { .. } => vec![event("", None, true)],
+            GenerationEvent::Finished { finish, .. } => vec![event("", None, Some(&finish))],
         })
     });
     sse::respond(events)

@@ -80,13 +80,22 @@ impl Sizes {
 
     /// Turns down a prompt with more tokens.
     pub fn check_prompt(&self, tokens: usize) -> Result<(), ApiError> {
+        self.check_tokens(tokens, "prompt", "messages")
+    }
+
+    /// Turns down a predicted answer with more tokens than a prompt may have.
+    pub fn check_prediction(&self, tokens: usize) -> Result<(), ApiError> {
+        self.check_tokens(tokens, "prediction", "prediction")
+    }
+
+    fn check_tokens(&self, tokens: usize, what: &str, field: &str) -> Result<(), ApiError> {
         match self.prompt_tokens.filter(|most| tokens > *most) {
             None => Ok(()),
             Some(most) => {
-                let what = format!(
-                    "the prompt has {tokens} tokens, but this server reads at most {most}; shorten it"
+                let message = format!(
+                    "the {what} has {tokens} tokens, but this server reads at most {most}; shorten it"
                 );
-                Err(ApiError::invalid(what).about("messages").coded("context_length_exceeded"))
+                Err(ApiError::invalid(message).about(field).coded("context_length_exceeded"))
             }
         }
     }

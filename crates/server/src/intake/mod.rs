@@ -10,6 +10,7 @@
 //! Must never: hold bytes that no share covers, or keep a refused body.
 
 pub mod budget;
+mod pool;
 mod scan;
 pub mod shape;
 
@@ -21,7 +22,8 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, EXPECT};
 use hyper::body::Body as _;
 
-use self::budget::{SMALL, Share};
+use self::budget::SMALL;
+use self::pool::Share;
 use self::scan::Scanner;
 use self::shape::{Contexts, Field};
 use crate::app::App;

@@ -29,6 +29,8 @@ pub enum Holds {
     Conversation,
     /// The same, or a text in their place.
     ConversationOrText,
+    /// The answer that a client expects: texts that count together.
+    Prediction,
     /// One prompt, as text.
     Prompt,
     /// Up to so many prompts, as texts or as lists of token ids, each on its own.
@@ -113,6 +115,7 @@ impl Contexts {
             Holds::ConversationOrText => {
                 Room { text: self.text.saturating_mul(2).saturating_add(1 << 16), together: true, ..room }
             }
+            Holds::Prediction => Room { alone: MOST_OTHER_BYTES, together: true, ..room },
             Holds::Prompt => Room { items: Some(1), ids: 0, ..room },
             Holds::Prompts(most) => Room { items: Some(most), ..room },
             Holds::PromptList(most) => Room { items: Some(most), alone: MOST_OTHER_BYTES, ..room },
@@ -139,6 +142,11 @@ impl Contexts {
             Holds::Counted => {
                 format!("a text of which tokens are asked has at most {room} bytes; send its parts")
             }
+            Holds::Prediction => format!(
+                "the prediction has more than {room} bytes, which never fit into the {} tokens that prompt and answer have \
+                 room for; shorten it",
+                self.tokens
+            ),
             _ => format!(
                 "the prompt has more than {room} bytes, which never fit into the {} tokens that prompt and answer have room \
                  for; shorten it, or raise --context or --kv-memory",

@@ -20,6 +20,7 @@ pub fn write(visit: &Visit, facts: &Facts) {
     macro_rules! line {
         ($level:ident) => {{
             let known = |tokens: usize| facts.submitted.map(|_| tokens);
+            let drafted = |tokens: usize| (facts.drafted_tokens > 0).then_some(tokens);
             tracing::$level!(
                 target: ACCESS,
                 method = visit.method.as_str(),
@@ -31,6 +32,8 @@ pub fn write(visit: &Visit, facts: &Facts) {
                 prompt_tokens = known(facts.prompt_tokens),
                 cached_tokens = known(facts.cached_tokens),
                 output_tokens = known(facts.output_tokens),
+                drafted_tokens = drafted(facts.drafted_tokens),
+                accepted_tokens = drafted(facts.accepted_tokens),
                 queue_ms = between(facts.submitted, facts.started),
                 ttft_ms = between(Some(visit.began), facts.first_token),
                 cut_off = (!visit.complete).then_some(true),

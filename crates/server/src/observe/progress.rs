@@ -24,6 +24,10 @@ pub struct Facts {
     pub cached_tokens: usize,
     /// Tokens of all answers.
     pub output_tokens: usize,
+    /// Tokens drafted for all answers.
+    pub drafted_tokens: usize,
+    /// Of these, how many were right.
+    pub accepted_tokens: usize,
     /// When the engine was asked.
     pub submitted: Option<Instant>,
     /// When it began.
@@ -91,6 +95,8 @@ impl Progress {
     /// The engine's own figures about an answer: they are more exact than what was seen from here.
     pub fn finished(&self, usage: &Usage) {
         let mut facts = self.facts();
+        facts.drafted_tokens += usage.drafting.drafted;
+        facts.accepted_tokens += usage.drafting.accepted;
         if let Some(submitted) = facts.submitted.filter(|_| !usage.first_token.is_zero()) {
             let began = submitted + usage.queued;
             facts.started = Some(facts.started.map_or(began, |seen| seen.min(began)));
@@ -103,5 +109,23 @@ impl Progress {
         facts.cached_tokens += cached_tokens;
         facts.output_tokens += output_tokens;
         facts.ended = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropeway_engine::draft::DraftTotals;
+
+    use super::*;
+
+    #[test]
+    fn drafts_of_all_answers_add_up() {
+        let progress = Progress::default();
+        for accepted in [3, 4] {
+            let drafting = DraftTotals { drafts: 2, drafted: 10, accepted };
+            progress.finished(&Usage { drafting, ..Usage::default() });
+        }
+        let Facts { drafted_tokens, accepted_tokens, .. } = progress.snapshot();
+        assert_eq!((drafted_tokens, accepted_tokens), (20, 7));
     }
 }

@@ -14,7 +14,7 @@ type Work = Box<dyn FnOnce(&Interrupt) + Send>;
 pub enum Manner {
     /// As everyone.
     Usual,
-    /// They take what the model leaves, and a tenth of a core at least.
+    /// They take what the model leaves: at a core that it wants, one part in seventy.
     GivesWay,
 }
 

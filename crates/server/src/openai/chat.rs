@@ -16,6 +16,7 @@ impl Wire for ChatCompletionRequest {
         Field::new("messages", Holds::Conversation),
         Field::new("tools", Holds::Conversation),
         Field::new("chat_template_kwargs", Holds::Conversation),
+        Field::new("prediction", Holds::Prediction),
     ];
 
     fn model(&self) -> Option<&str> {
@@ -38,11 +39,13 @@ impl Wire for ChatCompletionRequest {
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<ChatCompletionRequest> { request, model, caller } = ask.open().await?;
     let (delivery, wants_logprobs) = (request.fields.delivery(), request.wants_logprobs());
+    let is_predicted = request.is_predicted();
     let job = request.into_job(&Defaults::chat())?;
     let n = job.n.get();
     let events = generate(&model, job, caller).await?;
     let identity = Identity::new("chatcmpl-", &model.name);
-    let render = ChatRender { identity, tokenizer: model.generator.tokenizer.clone(), wants_logprobs };
+    let render =
+        ChatRender { identity, tokenizer: model.generator.tokenizer.clone(), wants_logprobs, is_predicted };
     if delivery.stream {
         return Ok(sse::respond(render.stream(events, n, delivery.include_usage)));
     }

@@ -13,7 +13,8 @@ use crate::generation::{prepare_all, submit};
 use crate::intake::shape::{Field, Holds};
 
 impl Wire for CompletionRequest {
-    const FIELDS: &'static [Field] = &[Field::new("prompt", Holds::Prompts(MOST_PROMPTS))];
+    const FIELDS: &'static [Field] =
+        &[Field::new("prompt", Holds::Prompts(MOST_PROMPTS)), Field::new("prediction", Holds::Prediction)];
 
     fn model(&self) -> Option<&str> {
         self.model.as_deref()

@@ -98,8 +98,17 @@ fn page(engines: &[Engine]) -> String {
         m.cached_tokens as f64
     });
     one("counter", "preemptions_total", "Sequences preempted.", &|(_, m, ..)| m.preemptions as f64);
-    one("counter", "drafted_tokens_total", "Tokens drafted.", &|(_, m, ..)| m.drafted_tokens as f64);
-    one("counter", "accepted_tokens_total", "Drafted tokens that were right.", &|(_, m, ..)| {
+    one("counter", "spec_decode_num_drafts_total", "Drafts, one per stream and step.", &|(_, m, ..)| {
+        m.drafts as f64
+    });
+    one("counter", "spec_decode_num_draft_tokens_total", "Tokens drafted.", &|(_, m, ..)| {
+        m.drafted_tokens as f64
+    });
+    one("counter", "spec_decode_num_accepted_tokens_total", "Drafted tokens that were right.", &|(
+        _,
+        m,
+        ..,
+    )| {
         m.accepted_tokens as f64
     });
     one("counter", "failed_steps_total", "Steps that failed and were computed in parts.", &|(_, m, ..)| {
@@ -134,6 +143,7 @@ fn page(engines: &[Engine]) -> String {
         g.compiling.as_secs_f64()
     });
     one("gauge", "grammar_compile_seconds_max", "Longest time one took.", &|(.., g)| g.longest.as_secs_f64());
+    accepted_by_position(&mut page, engines);
     finished(&mut page, engines);
     let histograms: [(&str, &str, Of); 4] = [
         ("time_to_first_token_seconds", "From submission to the first token.", |e| &e.first_token),
@@ -145,6 +155,19 @@ fn page(engines: &[Engine]) -> String {
         histogram(&mut page, name, help, engines, of);
     }
     page
+}
+
+/// Positions count from 0, as vLLM's do; the last one stands for those behind it too.
+fn accepted_by_position(page: &mut String, engines: &[Engine]) {
+    let name = "ropeway_spec_decode_num_accepted_tokens_per_pos_total";
+    let help = "Drafted tokens that were right, by their place in the draft.";
+    let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} counter");
+    for (model, metrics, ..) in engines {
+        for (position, count) in metrics.accepted_at.iter().enumerate() {
+            let model = escaped(model);
+            let _ = writeln!(page, "{name}{{model_name=\"{model}\",position=\"{position}\"}} {count}");
+        }
+    }
 }
 
 fn finished(page: &mut String, engines: &[Engine]) {

@@ -9,6 +9,7 @@ use axum::routing::post as route;
 use axum::{Json, Router};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use ropeway_server::App;
+use ropeway_server::connections::slots::ConnectionLimits;
 use ropeway_server::observe::otlp::Exporter;
 use ropeway_server::serve::Listening;
 use ropeway_server::tls::Tls;
@@ -52,6 +53,18 @@ impl<T: Read + Write> Connection for T {}
 
 async fn ask_in_the_clear(address: SocketAddr) -> String {
     ask(move || Box::new(TcpStream::connect(address).expect("a connection"))).await
+}
+
+#[tokio::test]
+async fn every_address_is_served_even_if_there_are_more_of_them_than_connections() {
+    let Some(app) = app(|app| app.connections = ConnectionLimits::new(1)) else { return };
+    let any_port = "127.0.0.1:0".parse().unwrap();
+    let listening = Listening::bind(&[any_port, any_port]).await.expect("two ports");
+    let addresses = listening.addresses().expect("addresses");
+    tokio::spawn(listening.serve(app, Duration::ZERO, std::future::pending()));
+    for address in addresses {
+        assert!(ask_in_the_clear(address).await.starts_with("HTTP/1.1 200"));
+    }
 }
 
 #[tokio::test]

@@ -81,15 +81,7 @@ pub fn faulty_model(name: &str, queue: usize, faults: Vec<Fault>) -> Option<(Arc
     let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
     let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
     let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
-    let limits = Limits {
-        block_tokens: 16,
-        blocks: 256,
-        context: CONTEXT,
-        step_tokens: 128,
-        step_rows: 32,
-        vocab: tokenizer.vocab_size(),
-        ..Limits::EXAMPLE
-    };
+    let limits = Limits { context: CONTEXT, vocab: tokenizer.vocab_size(), ..Limits::EXAMPLE };
     let gate = Gate::default();
     let executor = Gated { inner: MockExecutor::new(limits).with_faults(faults), gate: gate.clone() };
     let (handle, _) = spawn(Box::new(executor), &Settings { queue, ..Settings::default() });

@@ -18,19 +18,21 @@ use tower::ServiceExt;
 /// The app, once for all tests; `None` (and a reason on the screen) without the model.
 pub fn app() -> Option<Arc<App>> {
     static APP: OnceLock<Option<Arc<App>>> = OnceLock::new();
-    APP.get_or_init(|| {
-        let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
-        let options = CpuOptions { context: Some(512), kv_tokens: Some(4096), ..CpuOptions::default() };
-        let executor = CpuExecutor::load(&checkpoint, &options, &mut |_, _| {}).expect("it loads");
-        let (handle, _) = spawn(Box::new(executor), &Settings::default());
-        let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
-        let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
-        let models = Models::new(vec!["claude-*=smollm2:135m".parse::<Alias>().expect("an alias")]);
-        let model = Model::new("smollm2:135m".into(), tokenizer, template, ModelFacts::default(), handle);
-        models.add(Arc::new(model));
-        Some(Arc::new(App::new(models)))
-    })
-    .clone()
+    APP.get_or_init(|| load(&Settings::default())).clone()
+}
+
+/// The app on an engine with these settings.
+pub fn load(settings: &Settings) -> Option<Arc<App>> {
+    let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
+    let options = CpuOptions { context: Some(512), kv_tokens: Some(4096), ..CpuOptions::default() };
+    let executor = CpuExecutor::load(&checkpoint, &options, &mut |_, _| {}).expect("it loads");
+    let (handle, _) = spawn(Box::new(executor), settings);
+    let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
+    let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
+    let models = Models::new(vec!["claude-*=smollm2:135m".parse::<Alias>().expect("an alias")]);
+    let model = Model::new("smollm2:135m".into(), tokenizer, template, ModelFacts::default(), handle);
+    models.add(Arc::new(model));
+    Some(Arc::new(App::new(models)))
 }
 
 /// Status and body of the answer to a request.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_engine::cost::Work;
-use ropeway_engine::{Clock, Engine, Handle, Rejected, StepRecord, Stepped};
+use ropeway_engine::{Clock, Engine, Handle, Rejected, Speculation, StepRecord, Stepped};
 
 use crate::drafter::MockDrafter;
 use crate::readers::{Reader, Readers};
@@ -144,7 +144,10 @@ impl Run {
             .with_faults(scenario.faults.clone());
         let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &scenario.settings);
         let engine = match scenario.drafts {
-            Some(wrong) => engine.with_drafter(Box::new(MockDrafter::new(scenario.limits.vocab, wrong, 7))),
+            Some(wrong) => {
+                let drafter = MockDrafter::new(scenario.limits.vocab, wrong, 7);
+                engine.with_drafter(Box::new(drafter), Speculation::Always(8))
+            }
             None => engine,
         };
         let (readers, outcome) = (Readers::default(), Outcome::default());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_engine::cost::CostModel;
-use ropeway_engine::{ClientId, Engine, Request, Settings, StepRecord, SystemClock};
+use ropeway_engine::{ClientId, Engine, Request, Settings, Speculation, StepRecord, SystemClock};
 use ropeway_executor::Limits;
 
 use super::TimedExecutor;
@@ -43,8 +43,9 @@ pub fn overhead(running: usize, waiting: usize, steps: usize) -> Overhead {
     };
     let clock = Arc::new(SystemClock::start());
     let executor = TimedExecutor::new(limits, CostModel::default(), None);
-    // No client may fill the queue, so that there are more places than requests.
-    let settings = Settings { queue: 2 * (running + waiting), ..Settings::default() };
+    // Every stream gets one token of a step, by which its steps are told from others. No client may fill the queue, so that there are more places than requests.
+    let settings =
+        Settings { queue: 2 * (running + waiting), speculation: Speculation::Off, ..Settings::default() };
     let (mut engine, handle) = Engine::new(Box::new(executor), clock, &settings);
     let mut readers = Readers::default();
     for number in 0..running + waiting {

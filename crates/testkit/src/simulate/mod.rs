@@ -5,6 +5,7 @@
 //! the time it would take ([`TimedExecutor`]). The same seed gives the same report. Memory is bounded by what is open
 //! at one time, never by how many requests there were.
 
+mod drafter;
 pub mod measure;
 pub mod presets;
 mod timed;
@@ -16,11 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_engine::cost::CostModel;
-use ropeway_engine::{Class, Clock, Engine, Event, Handle, Settings, Stepped};
+use ropeway_engine::{Class, Clock, Engine, Event, Handle, Settings, Speculation, Stepped};
 use ropeway_executor::Limits;
 
 use crate::SimClock;
 use crate::readers::{Reader, Readers};
+pub use drafter::SimulatedDrafter;
 pub use timed::TimedExecutor;
 pub use timeline::Timeline;
 pub use times::Times;
@@ -35,6 +37,8 @@ pub struct Machine {
     pub cost: CostModel,
     /// How the engine is set up.
     pub settings: Settings,
+    /// How often a drafted token is right if those before it are, from 0 to 1; `None` drafts nothing.
+    pub acceptance: Option<f64>,
 }
 
 /// What the requests of a class experienced.
@@ -83,6 +87,12 @@ pub struct Report {
     pub generated: u64,
     /// Sequences preempted.
     pub preempted: u64,
+    /// Drafts: one per sequence and step that had any.
+    pub drafts: u64,
+    /// Tokens drafted.
+    pub drafted: u64,
+    /// Of these, how many were right.
+    pub accepted: u64,
     /// Per class, in the order of [`Class::ALL`].
     pub classes: [Experience; 3],
     /// Sequences in the batch, added up over steps and weighted by their time.
@@ -109,6 +119,16 @@ impl Report {
     /// Share of the time in which something was computed.
     pub fn utilisation(&self) -> f64 {
         self.busy.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Tokens that a sequence got of a step, on average.
+    pub fn tokens_per_step(&self) -> f64 {
+        self.generated as f64 / self.generated.saturating_sub(self.accepted).max(1) as f64
+    }
+
+    /// Generated tokens per second in which something was computed: prompts included.
+    pub fn tokens_per_busy_second(&self) -> f64 {
+        self.generated as f64 / self.busy.as_secs_f64().max(1e-9)
     }
 
     /// Mean number of sequences in a step.
@@ -171,7 +191,15 @@ impl Run {
     fn new(machine: &Machine) -> Self {
         let clock = SimClock::new();
         let executor = TimedExecutor::new(machine.limits, machine.cost.clone(), Some(clock.clone()));
-        let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &machine.settings);
+        let mut settings = machine.settings.clone();
+        if machine.acceptance.is_none() {
+            settings.speculation = Speculation::Off;
+        }
+        let (mut engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &settings);
+        if let Some(acceptance) = machine.acceptance {
+            let drafter = SimulatedDrafter::new(machine.limits.vocab, acceptance);
+            engine = engine.with_drafter(Box::new(drafter), settings.speculation);
+        }
         Self { engine, handle, clock, readers: Readers::default(), report: Report::default() }
     }
 
@@ -219,6 +247,9 @@ impl Run {
         self.report.cached = metrics.cached_tokens;
         self.report.generated = metrics.generated_tokens;
         self.report.preempted = metrics.preemptions;
+        self.report.drafts = metrics.drafts;
+        self.report.drafted = metrics.drafted_tokens;
+        self.report.accepted = metrics.accepted_tokens;
         self.report
     }
 }

@@ -1,25 +1,32 @@
 //! An executor that only takes time: as long as a cost model says, on a simulated clock.
 
 use ropeway_engine::cost::{CostModel, Work};
-use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, Sampled, StepOutput};
+use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, Row, Sampled, StepOutput};
 
 use crate::SimClock;
+use crate::rng::mix;
 
-/// The executor. Every token it "samples" is 0.
+/// The token that follows `token` at this position, in a vocabulary of so many. Texts of such tokens hardly ever repeat
+/// themselves, so that only a drafter that knows the rule can draft them.
+pub(super) fn next_token(token: u32, position: u64, vocab: usize) -> u32 {
+    (mix(position << 32 | u64::from(token)) % vocab as u64) as u32
+}
+
+/// The executor. The token it "samples" depends on the one before it and on its position alone.
 #[derive(Debug)]
 pub struct TimedExecutor {
     limits: Limits,
     cost: CostModel,
     /// The clock that passes; without one, a step takes no time at all.
     clock: Option<SimClock>,
-    /// Rows of the step in flight.
-    rows: usize,
+    /// What the step in flight chose.
+    sampled: Vec<u32>,
 }
 
 impl TimedExecutor {
     /// An executor whose steps take what `cost` says on `clock`.
     pub fn new(limits: Limits, cost: CostModel, clock: Option<SimClock>) -> Self {
-        Self { limits, cost, clock, rows: 0 }
+        Self { limits, cost, clock, sampled: Vec::new() }
     }
 }
 
@@ -37,13 +44,16 @@ impl Executor for TimedExecutor {
         if let Some(clock) = &self.clock {
             clock.advance(std::time::Duration::from_secs_f64(self.cost.predict(work)));
         }
-        self.rows = batch.rows.len();
+        let follows = |row: &Row| next_token(batch.tokens[row.token], row.position, self.limits.vocab);
+        self.sampled.clear();
+        self.sampled.extend(batch.rows.iter().map(follows));
         Ok(())
     }
 
     fn collect(&mut self, _: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
-        output.rows.resize(self.rows, Ok(Sampled::default()));
+        let sampled = |token: &u32| Ok(Sampled { token: *token, ..Sampled::default() });
+        output.rows.extend(self.sampled.iter().map(sampled));
         Ok(())
     }
 }

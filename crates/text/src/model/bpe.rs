@@ -7,7 +7,7 @@
 //!
 //! The same loop serves byte-level BPE (ranks from a merge list) and SentencePiece BPE (ranks from token scores).
 
-use super::{Merges, Missing};
+use super::{Merges, Missing, Seams};
 use crate::vocabulary::Vocabulary;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,6 +17,7 @@ pub(crate) struct Bpe {
     pub(crate) ranks: Ranks,
     pub(crate) missing: Missing,
     pub(crate) whole: Whole,
+    pub(crate) seams: Seams,
 }
 
 /// Where the order of merges comes from.
@@ -47,10 +48,6 @@ const NONE: u32 = u32::MAX;
 /// The id of a character that is no token.
 const MISSING: u32 = u32::MAX;
 
-/// Bytes of a pre-token that are merged together. Merging takes 40 bytes for each, so this bounds the memory of a text
-/// without spaces; a longer run of letters is no word of any language.
-const LONGEST_WORD: usize = 64 << 10;
-
 type Queue = BinaryHeap<Reverse<(u32, u32, u32)>>;
 
 impl Bpe {
@@ -60,25 +57,12 @@ impl Bpe {
         {
             return ids.push(id);
         }
-        for piece in self.parts(piece) {
+        let mut repeated = false;
+        for piece in self.seams.parts(vocabulary, piece) {
             let mut word = Word { bpe: self, vocabulary, piece, symbols: symbols(vocabulary, piece) };
             word.merge();
-            word.write(ids);
+            repeated = word.write(repeated, ids);
         }
-    }
-
-    /// A word too long to be one is merged in parts. Where the whole text is one piece (scores) it stays whole.
-    fn parts<'p>(&self, piece: &'p str) -> impl Iterator<Item = &'p str> {
-        let longest = if matches!(self.ranks, Ranks::Merges(_)) { LONGEST_WORD } else { usize::MAX };
-        let mut rest = piece;
-        std::iter::from_fn(move || {
-            let cut = |end: &usize| rest.is_char_boundary(*end);
-            let end =
-                if rest.len() <= longest { rest.len() } else { (0..=longest).rev().find(cut).unwrap_or(0) };
-            let (part, left) = rest.split_at(end);
-            rest = left;
-            (!part.is_empty()).then_some(part)
-        })
     }
 
     /// Rank and token of merging two neighbours that together spell `text`.
@@ -170,9 +154,9 @@ impl Word<'_> {
         }
     }
 
-    fn write(&self, ids: &mut Vec<u32>) {
+    /// Appends its tokens; `repeated` says that the character before it was missing. Whether its last one was.
+    fn write(&self, mut repeated: bool, ids: &mut Vec<u32>) -> bool {
         let mut at = 0;
-        let mut repeated = false;
         while let Some(symbol) = self.symbols.get(at as usize) {
             if symbol.id == MISSING {
                 let text = &self.piece[symbol.start as usize..symbol.end as usize];
@@ -183,6 +167,7 @@ impl Word<'_> {
             repeated = symbol.id == MISSING;
             at = symbol.next;
         }
+        repeated
     }
 }
 
@@ -203,7 +188,11 @@ mod tests {
 
     fn merging(vocabulary: &Vocabulary, pairs: &[(&str, &str)], whole: Whole) -> Bpe {
         let ranks = Ranks::Merges(Merges::new(vocabulary, pairs.iter().copied()));
-        Bpe { ranks, missing: Missing::default(), whole }
+        Bpe { ranks, missing: Missing::default(), whole, seams: Seams::default() }
+    }
+
+    fn scored(ranks: Ranks, missing: Missing) -> Bpe {
+        Bpe { ranks, missing, whole: Whole::Merged, seams: Seams::default() }
     }
 
     #[test]
@@ -226,7 +215,7 @@ mod tests {
     fn higher_scores_merge_first() {
         let vocabulary = vocabulary(&["a", "b", "c", "ab", "bc"]);
         let ranks = Ranks::Scores(vec![0.0, 0.0, 0.0, -2.0, -1.0]);
-        let bpe = Bpe { ranks, missing: Missing::default(), whole: Whole::Merged };
+        let bpe = scored(ranks, Missing::default());
         assert_eq!(texts(&bpe, &vocabulary, "abc"), ["a", "bc"]);
     }
 
@@ -235,11 +224,25 @@ mod tests {
         let vocabulary = vocabulary(&["<unk>", "a"]);
         for (fuse, expected) in [(true, vec![0, 1, 0]), (false, vec![0, 0, 1, 0])] {
             let missing = Missing { unknown: Some(0), fuse, bytes: None };
-            let bpe = Bpe { ranks: Ranks::Scores(Vec::new()), missing, whole: Whole::Merged };
+            let bpe = scored(Ranks::Scores(Vec::new()), missing);
             let mut ids = Vec::new();
             bpe.tokenize(&vocabulary, "xyaz", &mut ids);
             assert_eq!(ids, expected);
         }
+    }
+
+    #[test]
+    fn a_long_text_of_one_piece_has_the_tokens_of_its_words() {
+        let vocabulary = vocabulary(&["<unk>", "▁", "a", "b", "▁a", "ab", "▁ab"]);
+        let scores = vec![0.0, -9.0, -9.0, -9.0, -3.0, -2.0, -1.0];
+        let missing = Missing { unknown: Some(0), fuse: true, bytes: None };
+        let bpe = scored(Ranks::Scores(scores), missing);
+        let words = ["▁ab", "▁a", "▁xyz", "▁ba"];
+        let tokens = ["▁ab", "▁a", "▁", "<unk>", "▁", "b", "a"];
+        let text = words.concat().repeat(1000);
+        assert_eq!(texts(&bpe, &vocabulary, &text), tokens.repeat(1000));
+        let unknown = "x".repeat(10_000);
+        assert_eq!(texts(&bpe, &vocabulary, &unknown), ["<unk>"]);
     }
 
     #[test]

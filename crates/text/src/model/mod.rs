@@ -5,11 +5,13 @@
 
 mod bpe;
 mod merges;
+mod seams;
 mod unigram;
 mod wordpiece;
 
 pub(crate) use bpe::{Bpe, Ranks, Whole};
 pub(crate) use merges::Merges;
+pub(crate) use seams::Seams;
 pub(crate) use unigram::Unigram;
 pub(crate) use wordpiece::WordPiece;
 
@@ -45,7 +47,7 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// Appends the tokens for `text`; `repeated` says that the symbol before was missing as well.
+    /// Appends the tokens for `text`; `repeated` says that the character before was missing as well.
     fn write(&self, text: &str, repeated: bool, ids: &mut Vec<u32>) {
         if let Some(bytes) = &self.bytes {
             ids.extend(text.bytes().map(|byte| bytes[byte as usize]));

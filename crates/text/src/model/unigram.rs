@@ -7,7 +7,7 @@
 //! Tokens that begin at a place are found by narrowing a range of the sorted vocabulary byte by byte, so that the
 //! search ends as soon as no token goes on.
 
-use super::Missing;
+use super::{Missing, Seams};
 use crate::vocabulary::{Kind, Vocabulary};
 
 /// A unigram model.
@@ -19,6 +19,7 @@ pub(crate) struct Unigram {
     missing: Missing,
     /// What a character without a token costs: worse than every token.
     missing_score: f64,
+    seams: Seams,
 }
 
 /// Longer tokens are never found: SentencePiece makes none, and a file of them would make every text slow.
@@ -44,25 +45,40 @@ impl Unigram {
         let mut sorted: Vec<u32> = vocabulary.iter().filter_map(text_token).collect();
         sorted.sort_by_key(|&id| vocabulary.text(id));
         let worst = scores.iter().copied().filter(|score| score.is_finite()).fold(0.0, f32::min);
-        Self { missing_score: f64::from(worst) - MISSING_PENALTY, scores, sorted, missing }
+        let missing_score = f64::from(worst) - MISSING_PENALTY;
+        Self { scores, sorted, missing, missing_score, seams: Seams::default() }
     }
 
     pub(crate) fn tokenize(&self, vocabulary: &Vocabulary, piece: &str, ids: &mut Vec<u32>) {
-        let cuts = self.best_cuts(vocabulary, piece);
+        let mut repeated = false;
+        for part in self.seams.parts(vocabulary, piece) {
+            repeated = self.tokenize_part(vocabulary, part, repeated, ids);
+        }
+    }
+
+    /// Appends the tokens of `part`; `repeated` says that the character before it was missing. Whether its last one was.
+    fn tokenize_part(
+        &self,
+        vocabulary: &Vocabulary,
+        part: &str,
+        mut repeated: bool,
+        ids: &mut Vec<u32>,
+    ) -> bool {
+        let cuts = self.best_cuts(vocabulary, part);
         let mut path = Vec::new();
-        let mut end = piece.len();
+        let mut end = part.len();
         while end > 0 {
             path.push((cuts[end].id, cuts[end].start..end));
             end = cuts[end].start;
         }
-        let mut repeated = false;
         for (id, range) in path.into_iter().rev() {
             match id {
                 Some(id) => ids.push(id),
-                None => self.missing.write(&piece[range], repeated, ids),
+                None => self.missing.write(&part[range], repeated, ids),
             }
             repeated = id.is_none();
         }
+        repeated
     }
 
     fn best_cuts(&self, vocabulary: &Vocabulary, piece: &str) -> Vec<Cut> {
@@ -126,6 +142,15 @@ mod tests {
     fn the_cut_with_the_highest_sum_wins() {
         let model = model(&[("a", -1.0), ("b", -1.0), ("ab", -1.5), ("aba", -5.0)], Missing::default());
         assert_eq!(ids(&model, "aba"), [2, 0]);
+    }
+
+    #[test]
+    fn a_long_text_has_the_tokens_of_its_words() {
+        let missing = Missing { unknown: Some(0), fuse: true, bytes: None };
+        let tokens = [("<unk>", 0.0), ("▁", -2.0), ("a", -1.0), ("b", -1.0), ("▁ab", -1.5), ("aba", -5.0)];
+        let model = model(&tokens, missing);
+        assert_eq!(ids(&model, &"▁ab▁aba▁xyz".repeat(1000)), [4, 4, 2, 1, 0].repeat(1000));
+        assert_eq!(ids(&model, &"x".repeat(10_000)), [0]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::gguf_presets::{Compose, Preset, preset};
 use crate::added::AddedTokens;
 use crate::charsmap::Charsmap;
 use crate::error::TextError;
-use crate::model::{Bpe, Merges, Missing, Model, Ranks, Unigram, Whole, WordPiece};
+use crate::model::{Bpe, Merges, Missing, Model, Ranks, Seams, Unigram, Whole, WordPiece};
 use crate::normalizer::{Bert, Normalizer, Target, is_punctuation};
 use crate::pattern::Pattern;
 use crate::pretokenizer::{Behavior, Delimiter, PreTokenizer, Prepend, Step};
@@ -121,6 +121,7 @@ fn byte_level(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel, Te
             ranks: Ranks::Merges(merges),
             missing: Missing::default(),
             whole: preset.whole,
+            seams: Seams::default(),
         }),
         spelling: Spelling::ByteLevel,
         adds_space: false,
@@ -149,7 +150,7 @@ fn sentencepiece(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel,
     Ok(Kernel {
         normalizer: Some(mark_spaces(adds_space)),
         pre_tokenizer: PreTokenizer::default(),
-        model: Model::Bpe(Bpe { ranks, missing, whole: Whole::Merged }),
+        model: Model::Bpe(Bpe { ranks, missing, whole: Whole::Merged, seams: Seams::default() }),
         spelling: Spelling::SentencePiece,
         adds_space,
         adds: Adds { bos: true, eos: false, separator: false },

@@ -78,6 +78,8 @@ pub fn batch(model: &str, record: &StepRecord) {
         running = record.running,
         waiting = record.waiting,
         preempted = record.preempted,
+        drafted = record.drafted,
+        accepted = record.accepted,
         kv_percent = (100 * record.blocks.referenced / record.blocks.total().max(1)),
         ms = milliseconds(record.plan + record.execute + record.commit),
         compute_ms = milliseconds(record.execute),

@@ -4,6 +4,7 @@ mod cost;
 mod kinds;
 mod plot;
 mod report;
+mod speculation;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ropeway_engine::scheduler::Pace;
 use ropeway_engine::scheduler::policy::PolicyKind;
 use ropeway_engine::settings::DEFAULT_QUEUE;
-use ropeway_engine::{Class, DEFAULT_ITL_TARGET, Settings};
+use ropeway_engine::{Class, DEFAULT_ITL_TARGET, Settings, Speculation};
 use ropeway_executor::Limits;
 use ropeway_testkit::simulate::presets::{PRESETS, Preset};
 use ropeway_testkit::simulate::workload::{Kind, Visit, Workload};
@@ -47,11 +48,12 @@ Examples:
   ropeway simulate --policy fair --requests 1000000
   ropeway simulate --kind interactive,5,85,64 --kind bulk,1,2000,200
   ropeway bench model --json > a.json; ropeway simulate --cost a.json
+  ropeway simulate --policy fair --speculate --acceptance 0.8
 
 Columns: first token and total count from a request's arrival, queued until
 its first step. `busy` is the share of time in which something was computed,
 `batch` the mean number of requests in a step, `kv` the mean share of blocks
-held.";
+held. With --speculate every policy is also run without, on the same requests.";
 
 /// Try a workload against the scheduler: latency and throughput per policy
 #[derive(Debug, Args)]
@@ -105,6 +107,14 @@ pub struct Simulate {
     /// Requests that may wait before more are turned down
     #[arg(long, default_value_t = DEFAULT_QUEUE)]
     queue: usize,
+    /// Draft tokens: as many as the engine finds worth it (auto), or N of a step
+    /// at most
+    #[arg(long, value_name = "auto|off|N", num_args = 0..=1, default_missing_value = crate::speculation::DEFAULT,
+          value_parser = crate::speculation::parse)]
+    speculate: Option<Speculation>,
+    /// How often a drafted token is right if those before it are, from 0 to 1
+    #[arg(long, value_name = "RATE", default_value_t = 0.7, value_parser = share)]
+    acceptance: f64,
     /// Write a plot: first token (cumulative), and the queue over time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -125,6 +135,8 @@ struct Policies(Vec<PolicyKind>);
 struct Outcome {
     policy: PolicyKind,
     report: Report,
+    /// The same requests without speculation, where there was any.
+    plain: Option<Report>,
 }
 
 impl Simulate {
@@ -142,9 +154,12 @@ impl Simulate {
         for policy in &self.policy.0 {
             machine.settings.policy = *policy;
             bar.set_message(policy.name());
-            let arrivals = workload.arrivals(self.seed, rate, self.requests, context);
-            let report = simulate(&machine, arrivals, |came| bar.set_position(came));
-            outcomes.push(Outcome { policy: *policy, report });
+            let run = |machine: &Machine| {
+                let arrivals = workload.arrivals(self.seed, rate, self.requests, context);
+                simulate(machine, arrivals, |came| bar.set_position(came))
+            };
+            let plain = machine.acceptance.map(|_| run(&Machine { acceptance: None, ..machine.clone() }));
+            outcomes.push(Outcome { policy: *policy, report: run(&machine), plain });
         }
         bar.finish_and_clear();
         self.tell_speed(began.elapsed());
@@ -194,9 +209,15 @@ impl Simulate {
         let settings = Settings {
             pace: Pace::new(Duration::from_millis(self.itl_target.max(1))),
             queue: self.queue,
+            speculation: self.speculation(),
             ..Settings::default()
         };
-        Machine { limits, cost: self.cost.clone().unwrap_or_default().0, settings }
+        let acceptance = (settings.speculation != Speculation::Off).then_some(self.acceptance);
+        Machine { limits, cost: self.cost.clone().unwrap_or_default().0, settings, acceptance }
+    }
+
+    fn speculation(&self) -> Speculation {
+        self.speculate.unwrap_or(Speculation::Off)
     }
 
     fn bar(&self) -> ProgressBar {
@@ -211,7 +232,8 @@ impl Simulate {
 
     /// How fast the simulation itself was; no part of the result, which is the same every time.
     fn tell_speed(&self, took: Duration) {
-        let requests = (self.requests * self.policy.0.len()) as f64;
+        let runs = if self.speculation() == Speculation::Off { 1 } else { 2 };
+        let requests = (runs * self.requests * self.policy.0.len()) as f64;
         let seconds = took.as_secs_f64();
         let _ = writeln!(
             stderr(),
@@ -254,6 +276,11 @@ fn policies(name: &str) -> Result<Policies, String> {
 fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "a number".to_owned())?;
     if number.is_finite() && number > 0.0 { Ok(number) } else { Err("a number above 0".into()) }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| "a share, from 0 to 1".into())
 }
 
 /// The class of this name.

@@ -6,7 +6,7 @@ use ropeway_engine::Class;
 use ropeway_testkit::simulate::{Experience, Times};
 use serde_json::{Map, Value, json};
 
-use super::Outcome;
+use super::{Outcome, speculation};
 use crate::output::Output;
 
 /// What was simulated.
@@ -40,7 +40,8 @@ pub fn print(output: &mut Output, subject: &Subject, outcomes: &[Outcome]) -> io
     Ok(())
 }
 
-fn print_policy(output: &mut Output, Outcome { policy, report }: &Outcome) -> io::Result<()> {
+fn print_policy(output: &mut Output, outcome: &Outcome) -> io::Result<()> {
+    let Outcome { policy, report, .. } = outcome;
     writeln!(
         output,
         "{:<9} {:.1} tok/s, busy {:.0} %, batch {:.1}, kv {:.0} %, preempted {}, cached {:.0} % of prompts",
@@ -52,6 +53,7 @@ fn print_policy(output: &mut Output, Outcome { policy, report }: &Outcome) -> io
         report.preempted,
         100.0 * report.cached as f64 / (report.cached + report.prefilled).max(1) as f64,
     )?;
+    speculation::print(output, outcome)?;
     writeln!(
         output,
         "  {:<11} {:>8} {:>8} |{:>23} |{:>15} |{:>15} |{:>15}",
@@ -103,7 +105,8 @@ pub fn json(subject: &Subject, outcomes: &[Outcome]) -> Value {
     })
 }
 
-fn policy_json(Outcome { policy, report }: &Outcome) -> Value {
+fn policy_json(outcome: &Outcome) -> Value {
+    let Outcome { policy, report, .. } = outcome;
     let mut by_class = Map::new();
     by_class.insert("all".into(), class_json(&report.everyone()));
     for (class, experience) in classes(report) {
@@ -121,6 +124,7 @@ fn policy_json(Outcome { policy, report }: &Outcome) -> Value {
         "generated_tokens": report.generated,
         "prefilled_tokens": report.prefilled,
         "cached_tokens": report.cached,
+        "speculation": speculation::json(outcome),
         "classes": by_class,
     })
 }

@@ -92,6 +92,10 @@ fn attributes(visit: &Visit, facts: &Facts) -> Value {
         number("gen_ai.usage.output_tokens", facts.output_tokens),
         number("ropeway.cached_tokens", facts.cached_tokens),
     ];
+    if facts.drafted_tokens > 0 {
+        attributes.push(number("ropeway.drafted_tokens", facts.drafted_tokens));
+        attributes.push(number("ropeway.accepted_tokens", facts.accepted_tokens));
+    }
     attributes.extend(visit.status.map(|status| number("http.response.status_code", status.as_u16().into())));
     attributes.extend(facts.model.as_deref().map(|model| text("gen_ai.request.model", model)));
     attributes.extend(facts.class.map(|class| text("ropeway.priority", class.name())));

@@ -2,7 +2,7 @@
 
 use super::file::{ModelEntry, ModelKind, VocabEntry};
 use crate::error::TextError;
-use crate::model::{Bpe, Merges, Missing, Model, Ranks, Unigram, Whole, WordPiece};
+use crate::model::{Bpe, Merges, Missing, Model, Ranks, Seams, Unigram, Whole, WordPiece};
 use crate::vocabulary::Vocabulary;
 
 /// BERT takes longer words as unknown.
@@ -38,6 +38,7 @@ fn bpe(entry: &ModelEntry<'_>, vocabulary: &Vocabulary) -> Result<Bpe, TextError
         ranks: Ranks::Merges(Merges::new(vocabulary, pairs)),
         missing: missing(entry, vocabulary, unknown(entry, vocabulary), entry.fuse_unk),
         whole: if entry.ignore_merges { Whole::Taken } else { Whole::Merged },
+        seams: Seams::default(),
     })
 }
 

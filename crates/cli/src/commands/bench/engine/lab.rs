@@ -86,6 +86,11 @@ impl Lab {
         self.handle.board().metrics().steps
     }
 
+    /// Drafts so far whose first token was right.
+    pub fn first_drafts_right(&self) -> u64 {
+        self.handle.board().metrics().accepted_at[0]
+    }
+
     /// The steps since `step`.
     pub fn steps_since(&self, step: u64) -> Vec<StepRecord> {
         self.handle.board().records_after(step)

@@ -8,6 +8,7 @@
 //! prefix.rs       the first token of a prompt whose beginning is cached
 //! scheduler.rs    what deciding costs with many running and many more waiting
 //! structured.rs   answers that follow a schema, against free ones
+//! speculation/    the same answers with and without drafts
 //! ```
 //! Every prompt of every repetition has other tokens, so that the prefix cache helps only where it is what is
 //! measured. Nothing else may run meanwhile, or the figures are worth nothing.
@@ -16,6 +17,7 @@ mod itl;
 mod lab;
 mod prefix;
 mod scheduler;
+mod speculation;
 mod structured;
 mod throughput;
 mod trio;
@@ -80,6 +82,9 @@ struct Sizes {
     /// Cached tokens at the beginning of a prompt (prefix)
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1024,2048,4096")]
     cached: Vec<usize>,
+    /// Streams at once (speculation)
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,4,10,64")]
+    drafted: Vec<usize>,
     /// Measurements; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -93,6 +98,7 @@ enum Scenario {
     Prefix,
     Scheduler,
     Structured,
+    Speculation,
 }
 
 /// What a scenario found, for people and as JSON.
@@ -121,6 +127,10 @@ impl Scenario {
                 let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
                 Finding::of(&structured::measure(lab, sizes, &tokenizer, started.machine.threads().most())?)
             }
+            Scenario::Speculation => {
+                let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
+                Finding::of(&speculation::measure(lab, sizes, &tokenizer, &started.chat_template()?)?)
+            }
         }
     }
 
@@ -132,6 +142,7 @@ impl Scenario {
             Scenario::Prefix => "prefix",
             Scenario::Scheduler => "scheduler",
             Scenario::Structured => "structured",
+            Scenario::Speculation => "speculation",
         }
     }
 }

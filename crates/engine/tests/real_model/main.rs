@@ -1,6 +1,8 @@
 //! What a request gets is bit for bit what it would have got alone, on the default model and the CPU: tokens,
 //! log-probabilities and alternatives, greedy and sampled.
 
+mod speculation;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

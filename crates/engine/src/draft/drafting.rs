@@ -1,0 +1,58 @@
+//! A sequence's part in speculation: what was drafted for it, and how that turned out.
+
+use super::acceptance::Acceptance;
+use super::lookup::Lookup;
+use super::{Confidence, DEEPEST};
+
+/// The drafts of one sequence.
+#[derive(Debug, Default)]
+pub struct Drafting {
+    /// Most tokens to draft, where the request says so.
+    pub(super) most: Option<usize>,
+    pub(super) lookup: Lookup,
+    pub(super) acceptance: Acceptance,
+    /// What may follow the tokens that were known when it was proposed.
+    pub(super) proposed: Vec<u32>,
+    pub(super) confidence: Confidence,
+    /// How many tokens were known then.
+    pub(super) known: usize,
+    /// How many of the proposed tokens are computed in the next step.
+    pub(super) depth: usize,
+    /// Totals so far.
+    pub(crate) totals: DraftTotals,
+}
+
+/// How much was drafted, and how much of it was right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftTotals {
+    /// Steps that had a draft.
+    pub drafts: usize,
+    /// Tokens that were drafted.
+    pub drafted: usize,
+    /// Drafted tokens that were right.
+    pub accepted: usize,
+}
+
+impl Drafting {
+    /// Drafts up to `most` tokens in a step; `None` leaves it to the engine.
+    pub(crate) fn new(most: Option<usize>) -> Self {
+        Self { most, proposed: Vec::with_capacity(2 * DEEPEST), ..Self::default() }
+    }
+
+    /// Tokens to compute behind the pending ones.
+    pub fn drafts(&self) -> &[u32] {
+        &self.proposed[..self.depth]
+    }
+
+    /// Proposes what the drafter says, all of it to be computed, to follow the `known` tokens of the sequence.
+    pub(super) fn propose(&mut self, tokens: &[u32], known: usize) {
+        self.proposed.clear();
+        self.proposed.extend_from_slice(tokens);
+        (self.confidence, self.known, self.depth) = (Confidence::DRAFTER, known, tokens.len());
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.proposed.clear();
+        self.depth = 0;
+    }
+}
