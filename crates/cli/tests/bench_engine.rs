@@ -14,8 +14,7 @@ fn is_positive(value: &Value) -> bool {
 #[test]
 fn every_scenario_is_measured() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models/llama");
-    let small =
-        "--prompt 20 --new 8 --long 96 --cached 32,64 --requests 1,3 --repeat 1 --kv-memory 64MiB --json";
+    let small = "--prompt 20 --new 8 --long 96 --cached 32,64 --requests 1,3 --drafted 1,3 --repeat 1 --kv-memory 64MiB --json";
     let mut arguments = vec!["bench", "engine", model.to_str().unwrap()];
     arguments.extend(small.split(' '));
     let text = Sandbox::new().run(&arguments).ok();
@@ -32,5 +31,7 @@ fn every_scenario_is_measured() {
     let cached: Vec<_> =
         found["prefix"]["points"].as_array().unwrap().iter().map(|point| &point["cached_tokens"]).collect();
     assert_eq!(cached, [32, 64]);
+    let speculation = found["speculation"]["rows"].as_array().unwrap();
+    assert!(speculation.iter().all(|row| is_positive(&row["speedup"])) && speculation.len() == 14, "{text}");
     assert!(is_positive(&found["scheduler"]["share"]) && is_positive(&report["kv_tokens"]), "{text}");
 }

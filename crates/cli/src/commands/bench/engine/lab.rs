@@ -44,6 +44,11 @@ impl Lab {
         Lab { handle, state: 1 }
     }
 
+    /// Tokens that a request may have.
+    pub fn context(&self) -> usize {
+        self.handle.limits().context
+    }
+
     /// Some requests that nobody measures.
     pub fn warm_up(&mut self) -> Result<(), Failure> {
         let longest = self.handle.limits().context / 2;

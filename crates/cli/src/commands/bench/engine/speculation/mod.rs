@@ -68,7 +68,7 @@ pub fn measure(
 ) -> Result<Speculation, Failure> {
     let mut rows = Vec::new();
     let most = sizes.drafted.iter().copied().max().unwrap_or(1);
-    for workload in workloads(tokenizer, template, most)? {
+    for workload in workloads(tokenizer, template, most, lab.context())? {
         for streams in &sizes.drafted {
             rows.push(compare(lab, sizes, &workload, *streams)?);
         }

@@ -15,6 +15,9 @@ use crate::grammar_workers::grammar_workers;
 /// Most tokens of an answer.
 const NEW: usize = 200;
 
+/// Most tokens of a prompt; none of these has as many.
+const PROMPT: usize = 600;
+
 const CODE: &str = r#"```python
 def area(width, height):
     if width <= 0 or height <= 0:
@@ -52,6 +55,8 @@ pub struct Workload {
     pub name: &'static str,
     /// One per stream; they differ by a number.
     prompts: Vec<Vec<u32>>,
+    /// Most tokens of an answer.
+    new: usize,
     temperature: f32,
     grammar: Option<Arc<dyn Grammar>>,
     ends: Vec<u32>,
@@ -65,7 +70,7 @@ impl Workload {
             params: SamplingParams { temperature: self.temperature, seed, ..SamplingParams::default() },
             grammar: self.grammar.clone(),
             ends: self.ends.clone(),
-            ..Request::greedy(self.prompts[number % self.prompts.len()].clone(), NEW)
+            ..Request::greedy(self.prompts[number % self.prompts.len()].clone(), self.new)
         }
     }
 }
@@ -75,13 +80,16 @@ struct Author<'a> {
     tokenizer: &'a Tokenizer,
     template: &'a ChatTemplate,
     streams: usize,
+    /// Tokens that prompt and answer may have together.
+    context: usize,
 }
 
 impl Author<'_> {
     fn workload(&self, name: &'static str, task: &str) -> Result<Workload, Failure> {
         let prompts = (1..=self.streams).map(|number| self.prompt(number, task)).collect::<Result<_, _>>()?;
         let ends = self.tokenizer.eos_tokens().to_vec();
-        Ok(Workload { name, prompts, temperature: 0.0, grammar: None, ends })
+        let new = NEW.min(self.context / 4);
+        Ok(Workload { name, prompts, new, temperature: 0.0, grammar: None, ends })
     }
 
     fn prompt(&self, number: usize, task: &str) -> Result<Vec<u32>, Failure> {
@@ -89,7 +97,10 @@ impl Author<'_> {
             json!({"role": "system", "content": format!("You are a helpful assistant. This is conversation {number}.")}),
             json!({"role": "user", "content": task}),
         ];
-        Ok(self.template.encode(&ChatRequest::new(&messages), self.tokenizer)?)
+        let tokens = self.template.encode(&ChatRequest::new(&messages), self.tokenizer)?;
+        // A model with a tiny window sees the end of it.
+        let most = PROMPT.min(self.context / 2);
+        Ok(tokens[tokens.len().saturating_sub(most)..].to_vec())
     }
 }
 
@@ -98,8 +109,9 @@ pub fn workloads(
     tokenizer: &Tokenizer,
     template: &ChatTemplate,
     streams: usize,
+    context: usize,
 ) -> Result<Vec<Workload>, Failure> {
-    let author = Author { tokenizer, template, streams };
+    let author = Author { tokenizer, template, streams, context };
     let story = "Tell me a short story about a lighthouse keeper who finds a letter in a bottle.";
     let schema = author.workload("json by schema", &format!("List the people of this text. {PEOPLE}"))?;
     Ok(vec![
