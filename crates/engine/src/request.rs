@@ -89,7 +89,8 @@ impl Request {
         if self.max_tokens == Some(0) && self.score_prompt.is_none() {
             return Err(Rejected::NothingToDo);
         }
-        if let Some(token) = self.prompt.iter().find(|token| **token as usize >= limits.vocab) {
+        let mut tokens = self.prompt.iter().chain(&self.prediction);
+        if let Some(token) = tokens.find(|token| **token as usize >= limits.vocab) {
             return Err(Rejected::UnknownToken { token: *token, vocab: limits.vocab });
         }
         if self.sequences() > MOST_SEQUENCES {
@@ -186,6 +187,10 @@ mod tests {
             (Request { prompt: vec![1; 32], ..good.clone() }, Rejected::TooLong { tokens: 32, room: 32 }),
             (
                 Request { prompt: vec![100], ..good.clone() },
+                Rejected::UnknownToken { token: 100, vocab: 100 },
+            ),
+            (
+                Request { prediction: vec![1, 100], ..good.clone() },
                 Rejected::UnknownToken { token: 100, vocab: 100 },
             ),
             (

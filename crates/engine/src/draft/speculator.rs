@@ -254,7 +254,8 @@ fn look_up(sequence: &mut Sequence, most: usize) {
 
 /// Leaves of the drafts what the sequence's grammar allows.
 fn guide(sequence: &mut Sequence) {
-    if sequence.guidance.is_free() || sequence.drafting.depth == 0 {
+    // Drafts in flight stay as they were launched.
+    if sequence.in_flight.is_some() || sequence.guidance.is_free() || sequence.drafting.depth == 0 {
         return;
     }
     let most = room(sequence).min(sequence.drafting.depth + FORCED);
