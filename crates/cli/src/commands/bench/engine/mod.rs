@@ -85,6 +85,9 @@ struct Sizes {
     /// Streams at once (speculation)
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,4,10,64")]
     drafted: Vec<usize>,
+    /// Workloads with this in their name (speculation; default: all)
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    workload: Vec<String>,
     /// Measurements; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,

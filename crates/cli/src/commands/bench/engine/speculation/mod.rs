@@ -17,6 +17,7 @@ use super::Sizes;
 use super::lab::Lab;
 use crate::commands::bench::statistics::median;
 use crate::failure::Failure;
+use crate::output::tell;
 use workloads::{Workload, workloads};
 
 /// What was found.
@@ -68,12 +69,20 @@ pub fn measure(
 ) -> Result<Speculation, Failure> {
     let mut rows = Vec::new();
     let most = sizes.drafted.iter().copied().max().unwrap_or(1);
-    for workload in workloads(tokenizer, template, most, lab.context())? {
+    let mut workloads = workloads(tokenizer, template, most, lab.context())?;
+    workloads.retain(|workload| is_wanted(workload.name, &sizes.workload));
+    for workload in workloads {
         for streams in &sizes.drafted {
-            rows.push(compare(lab, sizes, &workload, *streams)?);
+            let row = compare(lab, sizes, &workload, *streams)?;
+            tell(&format!("{}, {} streams: {:.2}x", row.workload, row.streams, row.speedup));
+            rows.push(row);
         }
     }
     Ok(Speculation { rows })
+}
+
+fn is_wanted(name: &str, wanted: &[String]) -> bool {
+    wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()))
 }
 
 fn compare(lab: &mut Lab, sizes: &Sizes, workload: &Workload, streams: usize) -> Result<Compared, Failure> {
