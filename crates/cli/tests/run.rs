@@ -54,9 +54,7 @@ fn a_draft_model_changes_no_word() {
     let exact = [&model, "--precision", "f32", "--max-tokens", "40", "--seed", "7", "--temperature", "0.8"];
     let ask = |more: &[&str]| run(&[&exact[..], &["Name five colours."], more].concat());
     let alone = ask(&[]).ok();
-    let drafted = ask(&["--draft-model", &model, "--verbose"]);
-    assert!(drafted.err.contains("tokens a step"), "{}", drafted.err);
-    assert_eq!(drafted.ok(), alone);
+    assert_eq!(ask(&["--draft-model", &model]).ok(), alone);
 }
 
 #[test]

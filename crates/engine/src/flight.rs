@@ -97,10 +97,14 @@ impl Flight {
             return;
         }
         debug_assert!(end >= sequence.tokens.len(), "only what is known to its end is continued");
-        for drafted in 0..=chunk.drafted {
-            self.sample(sequence, chunk, drafted);
+        if chunk.drafted > 0 {
+            let forced = sequence.drafting.forced;
+            let chosen =
+                (0..=chunk.drafted).filter(|drafted| *drafted == chunk.drafted || !forced.has(*drafted));
+            return chosen.for_each(|drafted| self.sample(sequence, chunk, drafted));
         }
-        for follower in &sequence.followers[..chosen - 1 - chunk.drafted] {
+        self.sample(sequence, chunk, 0);
+        for follower in &sequence.followers[..chosen - 1] {
             self.sample(follower, chunk, 0);
         }
     }

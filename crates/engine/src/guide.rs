@@ -22,6 +22,7 @@ use std::time::Duration;
 use ropeway_executor::{GuideId, Guides, RowError};
 
 use crate::clock::Clock;
+use crate::draft::Forced;
 use crate::sequence::{Sequence, Ticket};
 use crate::tokens::Tokens;
 
@@ -137,13 +138,18 @@ impl Guidance {
     }
 
     /// Cuts drafts, of which the first `depth` are to be computed, where the grammar forbids them, and puts the tokens that it
-    /// forces between them, up to `most` in all. Returns how many are left to be computed.
-    pub(crate) fn guide_drafts(&mut self, drafts: &mut Vec<u32>, depth: usize, most: usize) -> usize {
-        let Some(guided) = &self.guided else { return depth };
+    /// forces between them, up to `most` in all. Returns how many are left to be computed, and which of them are forced.
+    pub(crate) fn guide_drafts(
+        &mut self,
+        drafts: &mut Vec<u32>,
+        depth: usize,
+        most: usize,
+    ) -> (usize, Forced) {
+        let Some(guided) = &self.guided else { return (depth, Forced::default()) };
         // A guide that fails here would fail its row as well, which says so.
-        let allowed = guided.lock().guide_drafts(drafts, depth).unwrap_or(0);
+        let (allowed, forced) = guided.lock().guide_drafts(drafts, depth).unwrap_or_default();
         drafts.truncate(allowed.min(most));
-        drafts.len()
+        (drafts.len(), forced)
     }
 
     /// Whether nothing may follow the tokens.
@@ -269,9 +275,9 @@ impl State {
         Ok(())
     }
 
-    fn guide_drafts(&mut self, drafts: &mut Vec<u32>, depth: usize) -> Result<usize, RowError> {
+    fn guide_drafts(&mut self, drafts: &mut Vec<u32>, depth: usize) -> Result<(usize, Forced), RowError> {
         self.look_ahead(&[])?;
-        let mut end = 0;
+        let (mut end, mut forced) = (0, Forced::default());
         while end < drafts.len().min(depth) {
             if confined(|| self.guide.allowed(&drafts[end..=end]))? == 0 {
                 break;
@@ -279,14 +285,16 @@ impl State {
             let mut progress = confined(|| self.guide.accept(drafts[end]))?;
             (self.ahead, end) = (self.ahead + 1, end + 1);
             if self.forces && progress == Progress::Open {
+                let chosen = end;
                 progress = self.force_into(drafts, &mut end)?;
+                (chosen..end).for_each(|draft| forced.add(draft));
             }
             if progress == Progress::Complete {
                 break;
             }
         }
         self.look_ahead(&[])?;
-        Ok(end)
+        Ok((end, forced))
     }
 
     /// Puts what is forced behind the first `end` drafts; those that stood there stay if they are the same.

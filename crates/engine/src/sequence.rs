@@ -232,7 +232,8 @@ impl Sequence {
             return scored;
         }
         let drafted = tokens - self.pending();
-        scored + (self.rows() + drafted).min(most.saturating_sub(scored)).max(1)
+        let chosen = drafted - self.drafting.forced.among(drafted);
+        scored + (self.rows() + chosen).min(most.saturating_sub(scored)).max(1)
     }
 
     /// The longest chunk that asks for no more than `rows` rows.

@@ -18,8 +18,32 @@ pub struct Drafting {
     pub(super) known: usize,
     /// How many of the proposed tokens are computed in the next step.
     pub(super) depth: usize,
+    /// Which of these a grammar forces.
+    pub(crate) forced: Forced,
     /// Totals so far.
     pub(crate) totals: DraftTotals,
+}
+
+/// Which drafts are forced by a grammar: they need no row of logits, because nothing is chosen there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forced(u64);
+
+impl Forced {
+    /// Draft `index` is forced. Those beyond what a sequence may have drafted are of no interest.
+    pub(crate) fn add(&mut self, index: usize) {
+        self.0 |= 1_u64.checked_shl(index as u32).unwrap_or(0);
+    }
+
+    /// Whether draft `index` is forced.
+    pub(crate) fn has(self, index: usize) -> bool {
+        self.0.checked_shr(index as u32).is_some_and(|from| from & 1 == 1)
+    }
+
+    /// How many of the first `drafts` are forced.
+    pub(crate) fn among(self, drafts: usize) -> usize {
+        let first = 1_u64.checked_shl(drafts as u32).map_or(u64::MAX, |end| end - 1);
+        (self.0 & first).count_ones() as usize
+    }
 }
 
 /// How much was drafted, and how much of it was right.
@@ -53,6 +77,24 @@ impl Drafting {
 
     pub(super) fn clear(&mut self) {
         self.proposed.clear();
-        self.depth = 0;
+        (self.depth, self.forced) = (0, Forced::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forced_drafts_are_counted_up_to_a_place() {
+        let mut forced = Forced::default();
+        for index in [1, 2, 63, 64, 500] {
+            forced.add(index);
+        }
+        assert_eq!([0, 1, 2, 3, 63, 64, 65].map(|drafts| forced.among(drafts)), [0, 0, 1, 2, 2, 3, 3]);
+        assert_eq!(
+            [0, 1, 2, 63, 64, 500].map(|index| forced.has(index)),
+            [false, true, true, true, false, false]
+        );
     }
 }

@@ -30,7 +30,7 @@ use std::ops::Range;
 use crate::roster::Roster;
 use crate::sequence::{Sequence, Slot};
 pub use depth::DEEPEST;
-pub use drafting::{DraftTotals, Drafting};
+pub use drafting::{DraftTotals, Drafting, Forced};
 pub use index::BYTES_PER_TOKEN;
 pub use lookup::Quotable;
 pub use model::{DraftModel, Mismatch};

@@ -106,10 +106,13 @@ impl Speculator {
 
     /// Compares what was proposed with what was said.
     fn judge(&mut self, sequence: &mut Sequence) {
-        let Drafting { acceptance, proposed, confidence, known, .. } = &mut sequence.drafting;
-        for (proposed, position) in proposed.iter().zip(*known..sequence.tokens.len()) {
-            let right = *proposed == sequence.tokens.get(position);
-            self.experience.judge(acceptance, *confidence, right);
+        let Drafting { acceptance, proposed, confidence, known, forced, .. } = &mut sequence.drafting;
+        for (draft, proposed) in proposed.iter().enumerate().take(sequence.tokens.len() - *known) {
+            let right = *proposed == sequence.tokens.get(*known + draft);
+            // What a grammar forces says nothing about who proposed it.
+            if !forced.has(draft) {
+                self.experience.judge(acceptance, *confidence, right);
+            }
             if !right {
                 break;
             }
@@ -259,8 +262,8 @@ fn guide(sequence: &mut Sequence) {
         return;
     }
     let most = room(sequence).min(sequence.drafting.depth + FORCED);
-    let Drafting { proposed, depth, .. } = &mut sequence.drafting;
-    *depth = sequence.guidance.guide_drafts(proposed, *depth, most);
+    let Drafting { proposed, depth, forced, .. } = &mut sequence.drafting;
+    (*depth, *forced) = sequence.guidance.guide_drafts(proposed, *depth, most);
 }
 
 /// Tokens that may be drafted for a sequence: none where its next token is not the model's own choice alone, and none in

@@ -57,7 +57,8 @@ impl Engine {
         if self.roster.get(chunk.slot).first_token.is_none() {
             self.open(chunk.slot, now);
         }
-        let (own, followers) = chosen.split_at_mut(1 + chunk.drafted);
+        let own = if chunk.drafted > 0 { chosen.len() } else { 1 };
+        let (own, followers) = chosen.split_at_mut(own);
         self.fork(chunk, followers, now);
         self.take_tokens(chunk, own, now);
     }
@@ -135,8 +136,8 @@ impl Engine {
         let holds = sequence.epoch == chunk.epoch;
         sequence.drafting.totals.drafts += usize::from(chunk.drafted > 0);
         sequence.drafting.totals.drafted += chunk.drafted;
-        let mut right = 0;
-        while let Some(result) = results.get_mut(right) {
+        let (mut right, forced) = (0, sequence.drafting.forced);
+        while let Some(result) = results.get_mut(right - forced.among(right)) {
             let known = self.roster.get(chunk.slot).tokens.len();
             self.take_row(chunk, std::mem::replace(result, Ok(Sampled::default())), now);
             let Some(sequence) = self.roster.find(chunk.slot) else { return };
