@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ropeway_executor::{Batch, CostGuess, Executor, ExecutorError, Guides, Limits, StepOutput};
+use ropeway_executor::{Batch, BlockId, CostGuess, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_kernels::activations;
 use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::kv::{BLOCK, KvFormat};
@@ -172,6 +172,15 @@ impl CpuExecutor {
         Ok(())
     }
 
+    fn check_transfer(&self, block: BlockId, bytes: usize) -> Result<(), ExecutorError> {
+        if block.0 as usize >= self.kv.blocks() || bytes != self.kv.block_bytes() {
+            let wanted = self.kv.block_bytes();
+            let problem = format!("block {} with {bytes} bytes, of which it has {wanted}", block.0);
+            return Err(ExecutorError::BadBatch(problem));
+        }
+        Ok(())
+    }
+
     /// Everything that happens before the step's first layer.
     fn prepare(&mut self, batch: &Batch) -> Result<(), ExecutorError> {
         batch.check(&self.limits())?;
@@ -211,6 +220,7 @@ impl Executor for CpuExecutor {
         let step = self.work.limits();
         Limits {
             block_tokens: BLOCK,
+            block_bytes: self.kv.block_bytes(),
             blocks: self.kv.blocks(),
             context: self.decoder.spec.context,
             step_tokens: step.tokens,
@@ -240,6 +250,18 @@ impl Executor for CpuExecutor {
     fn collect(&mut self, _: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
         std::mem::swap(&mut self.done, output);
+        Ok(())
+    }
+
+    fn export(&mut self, block: BlockId, bytes: &mut [u8]) -> Result<(), ExecutorError> {
+        self.check_transfer(block, bytes.len())?;
+        self.kv.export(block.0 as usize, bytes);
+        Ok(())
+    }
+
+    fn import(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), ExecutorError> {
+        self.check_transfer(block, bytes.len())?;
+        self.kv.import(block.0 as usize, bytes);
         Ok(())
     }
 }

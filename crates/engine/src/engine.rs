@@ -10,11 +10,12 @@
 
 mod commit;
 mod publish;
-mod recover;
+pub(crate) mod recover;
+mod tiers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use ropeway_executor::{BlockId, Executor, StepOutput};
@@ -32,15 +33,21 @@ use crate::scheduler::{Plan, Scheduler};
 use crate::sequence::{Sequence, Slot};
 use crate::settings::Settings;
 use crate::stream::{Event, FinishReason};
+use crate::tier::Keeper;
 
 /// A step that waited so long for the hardware shares it with other models.
 const CONTENDED: Duration = Duration::from_millis(1);
+
+/// How often an engine that has nothing else to do looks for blocks that arrived.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// What a turn of the engine came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// A step was launched or collected.
     Ran,
+    /// There is nothing to compute: everyone here waits for blocks from a lower tier.
+    Waiting,
     /// Nobody is here.
     Idle,
     /// The device was lost and could not be restarted: every request has ended, and no more can be served.
@@ -55,6 +62,7 @@ pub struct Engine {
     board: Arc<Board>,
     scheduler: Scheduler,
     speculator: Speculator,
+    keeper: Option<Keeper>,
     roster: Roster,
     metrics: Metrics,
     /// Steps that were launched and not collected, the oldest first.
@@ -65,6 +73,8 @@ pub struct Engine {
     record: StepRecord,
     /// When the last step was collected.
     collected: Duration,
+    /// How long it took to compute.
+    executed: Duration,
     /// Copies of a step that never ran, due before the next one.
     due_copies: Vec<(BlockId, BlockId)>,
     leaving: Vec<Slot>,
@@ -86,6 +96,7 @@ impl Engine {
             board,
             scheduler: Scheduler::new(settings.policy, settings.pace, cost),
             speculator: Speculator::new(None, settings.speculation),
+            keeper: None,
             roster: Roster::new(limits, most),
             metrics: Metrics::default(),
             flights: VecDeque::with_capacity(limits.ahead + 1),
@@ -93,6 +104,7 @@ impl Engine {
             output: StepOutput::default(),
             record: StepRecord::default(),
             collected: Duration::ZERO,
+            executed: Duration::ZERO,
             due_copies: Vec::new(),
             leaving: Vec::with_capacity(most),
             lost: false,
@@ -116,11 +128,13 @@ impl Engine {
         let began = self.clock.now();
         self.drain_inbox();
         self.dismiss(began);
+        self.keep(began);
         self.draft();
         let launched = self.launch(began);
         let full = self.flights.len() > self.roster.limits().ahead;
         match (launched, self.flights.is_empty()) {
             (false, true) if self.lost => Stepped::Lost,
+            (false, true) if self.is_fetching() => Stepped::Waiting,
             (false, true) => {
                 self.publish_idle();
                 Stepped::Idle
@@ -138,15 +152,30 @@ impl Engine {
         self.board.stopped()
     }
 
-    /// Waits for a submission; `false` when there can be no more.
+    /// Waits for a submission, or until blocks are to be stored; `false` when there can be no more submissions.
     pub(crate) fn wait(&mut self) -> bool {
-        match self.inbox.recv() {
-            Ok(submission) => {
-                self.take_in(submission);
-                true
-            }
-            Err(_) => false,
+        let Some(errand) = self.keeper.as_ref().and_then(Keeper::next) else {
+            return self.inbox.recv().map(|submission| self.take_in(submission)).is_ok();
+        };
+        let heard = self.inbox.recv_timeout(errand.saturating_sub(self.clock.now()));
+        self.hear(heard)
+    }
+
+    /// Waits for a submission or a moment, in which blocks may arrive.
+    pub(crate) fn wait_a_moment(&mut self) {
+        let heard = self.inbox.recv_timeout(MOMENT);
+        if !self.hear(heard) {
+            std::thread::sleep(MOMENT);
         }
+    }
+
+    fn hear(&mut self, heard: Result<Submission, RecvTimeoutError>) -> bool {
+        match heard {
+            Ok(submission) => self.take_in(submission),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+        true
     }
 
     /// What is here now; for simulations and tests.
@@ -203,12 +232,15 @@ impl Engine {
     fn launch(&mut self, began: Duration) -> bool {
         let mut flight = self.hangar.pop().expect("no more are in flight than may be");
         self.scheduler.plan(&mut self.roster, began, &mut flight.plan);
+        self.spill(&flight.plan, began);
         if flight.plan.is_empty() {
             self.hangar.push(flight);
             return false;
         }
         flight.plan.copies.splice(..0, self.due_copies.drain(..));
-        self.mark_started(&flight.plan, began);
+        for chunk in &flight.plan.chunks {
+            self.mark_started(chunk.slot, began);
+        }
         self.record.step += 1;
         (flight.step, flight.began) = (self.record.step, began);
         flight.fill(&self.roster);
@@ -232,6 +264,7 @@ impl Engine {
             Ok(()) => {
                 let busy_since = flight.launched.max(self.collected);
                 let execute = now.saturating_sub(busy_since).saturating_sub(self.output.waited);
+                self.executed = execute;
                 self.scheduler.cost.observe(flight.plan.work, execute);
                 self.scheduler.contended = self.output.waited >= CONTENDED;
                 self.commit(&flight, now);
@@ -243,14 +276,12 @@ impl Engine {
         self.hangar.push(flight);
     }
 
-    fn mark_started(&mut self, plan: &Plan, now: Duration) {
-        for chunk in &plan.chunks {
-            let sequence = self.roster.get_mut(chunk.slot);
-            if sequence.started.is_none() {
-                sequence.started = Some(now);
-                let (account, places) = (sequence.ticket.client.account, sequence.rows());
-                self.board.queue.leave(account, places, now);
-            }
+    fn mark_started(&mut self, slot: Slot, now: Duration) {
+        let sequence = self.roster.get_mut(slot);
+        if sequence.started.is_none() {
+            sequence.started = Some(now);
+            let (account, places) = (sequence.ticket.client.account, sequence.rows());
+            self.board.queue.leave(account, places, now);
         }
     }
 

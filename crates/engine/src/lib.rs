@@ -9,6 +9,7 @@
 //! - [`engine`]: one step: drain the inbox, plan, execute, commit.
 //! - [`scheduler`]: what a step computes; [`scheduler::policy`]: in which order; [`cost`]: how long it will take.
 //! - [`kv`]: which blocks are whose, and which content is cached.
+//! - [`tier`]: where blocks go when their memory is needed, and where they come back from.
 //! - [`sequence`], [`tokens`], [`roster`]: what is here, and in which state.
 //! - `flight`: a step between its launch and its collection; [`draft`]: guesses that ride along.
 //! - [`guide`]: what a sequence with a grammar may say next.
@@ -59,6 +60,7 @@ pub mod sequence;
 pub mod settings;
 pub mod stream;
 mod thread;
+pub mod tier;
 pub mod tokens;
 
 pub use backend::{Backend, Load};
@@ -75,3 +77,4 @@ pub use scheduler::{DEFAULT_ITL_TARGET, Pace};
 pub use settings::Settings;
 pub use stream::{Event, EventSender, EventStream, FinishReason, SequenceError, Usage, channel};
 pub use thread::{spawn, spawn_with_draft_model};
+pub use tier::Tier;

@@ -7,6 +7,7 @@ use crate::record::StepRecord;
 use crate::request::Class;
 use crate::sequence::Sequence;
 use crate::stream::{FinishReason, Usage};
+use crate::tier::TierTotals;
 
 /// Upper ends of the buckets of a distribution of seconds, from a fast token to a long wait.
 pub const SECONDS: [f64; 20] = [
@@ -103,6 +104,8 @@ pub struct Metrics {
     pub restarts: u64,
     /// Time that steps waited for hardware that they share with other models.
     pub waited: Duration,
+    /// What passed between memory and a lower tier.
+    pub tier: TierTotals,
     /// Per class, in the order of [`Class::ALL`].
     pub classes: [Experience; 3],
     /// Sequences in the batch now.

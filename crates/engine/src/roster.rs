@@ -8,13 +8,16 @@
 //! The moves between the states are methods here, so that a sequence outside `running` never holds a block and the
 //! lists can't disagree with the sequences.
 
+use std::fmt;
+use std::sync::Arc;
+
 use ropeway_executor::Limits;
 
 use crate::kv::{OutOfBlocks, Pool, table};
 use crate::sequence::{Sequence, Slot};
+use crate::tier::Tier;
 
 /// All sequences, and the pool their blocks come from.
-#[derive(Debug)]
 pub struct Roster {
     places: Vec<Place>,
     vacant: Vec<u32>,
@@ -22,7 +25,19 @@ pub struct Roster {
     running: Vec<Slot>,
     /// The blocks.
     pub pool: Pool,
+    /// Where blocks are that memory does not hold.
+    pub(crate) tier: Option<Arc<dyn Tier>>,
     limits: Limits,
+}
+
+impl fmt::Debug for Roster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roster")
+            .field("waiting", &self.waiting)
+            .field("running", &self.running)
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +56,7 @@ impl Roster {
             waiting: Vec::with_capacity(most),
             running: Vec::with_capacity(most),
             pool: Pool::new(limits.blocks),
+            tier: None,
             limits,
         }
     }
@@ -134,6 +150,17 @@ impl Roster {
         interrupted
     }
 
+    /// Nothing more comes from a lower tier for a running sequence; without any block it waits.
+    pub fn end_fetch(&mut self, slot: Slot) {
+        let block_tokens = self.limits.block_tokens;
+        let (sequence, pool) = self.get_with_pool(slot);
+        sequence.end_fetch(pool, block_tokens);
+        if sequence.table.blocks().is_empty() {
+            self.leave(slot);
+            self.waiting.push(slot);
+        }
+    }
+
     /// What the blocks held is lost, and nothing is in flight: everyone waits, to be computed anew.
     pub fn start_over(&mut self) {
         while let Some(slot) = self.running.last() {
@@ -166,6 +193,30 @@ impl Roster {
         let (sequence, pool) = self.get_with_pool(slot);
         let start = sequence.start();
         sequence.table.prepare(pool, start, start + tokens, block_tokens)
+    }
+
+    /// Blocks of a sequence, from the first that is not computed on, that a lower tier holds and that it could use.
+    pub fn fetchable(&self, slot: Slot) -> usize {
+        let (Some(tier), sequence) = (&self.tier, self.get(slot)) else { return 0 };
+        if !sequence.may_fetch(self.limits.block_tokens) {
+            return 0;
+        }
+        let first = sequence.computed / self.limits.block_tokens;
+        // The last token is always computed, for its logits are wanted.
+        let end = (sequence.tokens.len() - 1) / self.limits.block_tokens;
+        let held = |block: &usize| sequence.chain.get(*block).is_some_and(|hash| tier.holds(hash));
+        (first..end).take_while(held).count()
+    }
+
+    /// Whether the next block of a sequence is on its way already, for another one.
+    pub fn is_on_its_way(&self, slot: Slot) -> bool {
+        let sequence = self.get(slot);
+        let next = sequence.computed / self.limits.block_tokens;
+        let Some(hash) = sequence.chain.get(next) else { return false };
+        self.running.iter().map(|other| self.get(*other)).any(|other| {
+            let comes = other.fetching.is_some_and(|fetching| next < fetching.end);
+            comes && other.chain.get(next) == Some(hash)
+        })
     }
 
     /// Blocks that a running sequence takes from the pool for its next `tokens`.

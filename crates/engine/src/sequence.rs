@@ -21,6 +21,9 @@ use crate::request::{Class, ClientId};
 use crate::stream::{Event, EventSender, FinishReason, Usage};
 use crate::tokens::Tokens;
 
+/// How often a sequence waits for a lower tier in vain before it relies on computing.
+const MOST_FETCH_FAILURES: u32 = 2;
+
 /// A sequence's place in the roster, for as long as it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot {
@@ -59,6 +62,15 @@ pub struct Ticket {
     pub(crate) events: EventSender,
 }
 
+/// Blocks of a sequence on their way from a lower tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetching {
+    /// Which transfer; none yet for one that is about to begin.
+    pub transfer: Option<u64>,
+    /// The first block that does not come.
+    pub end: usize,
+}
+
 /// What a chunk in flight will give its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
@@ -91,6 +103,10 @@ pub struct Sequence {
     pub table: BlockTable,
     /// Names of its full blocks.
     pub chain: Chain,
+    /// Blocks of it that are on their way from a lower tier, if any are: it waits for them.
+    pub fetching: Option<Fetching>,
+    /// How often that came to nothing.
+    pub fetch_failures: u32,
     /// How its tokens are chosen.
     pub params: SamplingParams,
     /// Alternatives to report with each scored prompt token, if they are scored at all.
@@ -107,8 +123,10 @@ pub struct Sequence {
     pub first_token: Option<Duration>,
     /// When its latest token came.
     pub last_token: Option<Duration>,
-    /// Prompt tokens found in the cache when it was first planned.
+    /// Prompt tokens found in the cache when it was first planned, in any tier.
     pub cached: usize,
+    /// Of these, how many a lower tier held.
+    pub fetched: usize,
     /// Tokens that its client was charged for, or got for nothing: what is computed again is not charged again.
     pub charged: usize,
     /// How often it lost blocks that it had computed.
@@ -140,6 +158,8 @@ impl Sequence {
             drafting: Drafting::default(),
             table: BlockTable::default(),
             chain,
+            fetching: None,
+            fetch_failures: 0,
             params,
             score: None,
             told: 0,
@@ -149,6 +169,7 @@ impl Sequence {
             first_token: None,
             last_token: None,
             cached: 0,
+            fetched: 0,
             charged: 0,
             preemptions: 0,
             resumes: Duration::ZERO,
@@ -177,6 +198,9 @@ impl Sequence {
 
     /// Whether its next chunk can be planned: nothing is in flight on which that depends, and there is more to come.
     pub fn is_plannable(&self) -> bool {
+        if self.fetching.is_some() {
+            return false;
+        }
         match self.in_flight {
             None | Some((_, Gives::Nothing)) => true,
             Some((_, Gives::Token(_))) => self.may_grow(),
@@ -323,6 +347,30 @@ impl Sequence {
         self.computed - before
     }
 
+    /// Whether blocks of it can come from a lower tier now: nothing of it is being computed, and it has no rows that need more
+    /// than keys and values.
+    pub fn may_fetch(&self, block_tokens: usize) -> bool {
+        let is_still = self.flying == 0 && self.in_flight.is_none() && self.fetching.is_none();
+        let is_whole = self.table.blocks().len() * block_tokens == self.computed;
+        is_still && is_whole && self.score.is_none() && self.fetch_failures < MOST_FETCH_FAILURES
+    }
+
+    /// A block of it came from a lower tier, and is in its place. Nobody is charged for it.
+    pub fn land_fetched(&mut self, pool: &mut Pool, block_tokens: usize) {
+        self.advance(block_tokens, pool, block_tokens);
+        self.charged = self.charged.max(self.computed);
+        if self.epoch == 0 {
+            self.cached += block_tokens;
+            self.fetched += block_tokens;
+        }
+    }
+
+    /// Nothing more comes from a lower tier; blocks that were set aside for it are given back.
+    pub fn end_fetch(&mut self, pool: &mut Pool, block_tokens: usize) {
+        self.fetching = None;
+        self.trim(pool, block_tokens);
+    }
+
     /// A step that has a chunk of `tokens` of it is in flight.
     pub fn take_off(&mut self, step: u64, tokens: usize, gives: Gives) {
         self.flying += tokens;
@@ -368,7 +416,7 @@ impl Sequence {
     pub fn shrink(&mut self, kept: usize, pool: &mut Pool, block_tokens: usize) -> bool {
         self.table.truncate(pool, kept);
         self.computed = self.computed.min(kept * block_tokens);
-        self.flying = 0;
+        (self.flying, self.fetching) = (0, None);
         self.epoch += 1;
         let interrupted = std::mem::take(&mut self.progressed);
         self.preemptions += u32::from(interrupted);
@@ -387,6 +435,7 @@ impl Sequence {
         Usage {
             prompt: self.ticket.prompt_len,
             cached: self.cached,
+            fetched: self.fetched,
             generated: self.generated() + ended,
             queued: since(self.started),
             first_token: since(self.first_token),

@@ -85,8 +85,10 @@ pub struct Usage {
     pub drafting: DraftTotals,
     /// Tokens of the prompt.
     pub prompt: usize,
-    /// Of these, how many came from the prefix cache.
+    /// Of these, how many came from the prefix cache, in any tier.
     pub cached: usize,
+    /// Of these, how many a lower tier held.
+    pub fetched: usize,
     /// New tokens, an end token included.
     pub generated: usize,
     /// From submission to the first step it was part of.

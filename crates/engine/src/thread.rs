@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ropeway_executor::Executor;
 
@@ -10,6 +11,9 @@ use crate::draft::{DraftModel, Mismatch};
 use crate::engine::{Engine, Stepped};
 use crate::handle::Handle;
 use crate::settings::Settings;
+
+/// Time for storing blocks at the end of an engine's life; whoever waits for its thread may wait for less.
+const FAREWELL: Duration = Duration::from_secs(30);
 
 /// Starts an engine on its own thread. It ends when every handle is dropped and all work is done, or
 /// when it is told to [stop](Handle::stop); with a panic if it crashed or its device is gone for good.
@@ -39,9 +43,11 @@ fn turn(mut engine: Engine) {
     while !engine.stopped() {
         match engine.step() {
             Stepped::Ran => {}
+            Stepped::Waiting => engine.wait_a_moment(),
             Stepped::Idle if engine.wait() => {}
-            Stepped::Idle => return,
+            Stepped::Idle => break,
             Stepped::Lost => panic!("the device was lost and could not be restarted"),
         }
     }
+    engine.save_all(FAREWELL);
 }

@@ -110,6 +110,19 @@ pub trait Executor: Send {
     /// more.
     fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError>;
 
+    /// Writes what a block holds into `bytes`, which has room for [`Limits::block_bytes`]. Steps that were launched before
+    /// are over for this block: whoever asks knows that none of them writes to it.
+    fn export(&mut self, block: BlockId, bytes: &mut [u8]) -> Result<(), ExecutorError> {
+        let _ = (block, bytes);
+        Err(ExecutorError::BadBatch("this executor's blocks stay where they are".into()))
+    }
+
+    /// Makes a block hold what an [exported](Executor::export) one held, bit for bit.
+    fn import(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), ExecutorError> {
+        let _ = (block, bytes);
+        Err(ExecutorError::BadBatch("this executor's blocks stay where they are".into()))
+    }
+
     /// Makes a lost device usable again, with empty blocks.
     fn restart(&mut self) -> Result<(), ExecutorError> {
         Err(ExecutorError::Lost("it can't be restarted".into()))

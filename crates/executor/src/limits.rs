@@ -5,6 +5,8 @@
 pub struct Limits {
     /// Tokens of one KV block.
     pub block_tokens: usize,
+    /// Bytes of one KV block over all layers; 0 where blocks can't be exported.
+    pub block_bytes: usize,
     /// KV blocks in the pool.
     pub blocks: usize,
     /// Longest sequence, in tokens, that positions and rope tables allow.
@@ -27,6 +29,7 @@ impl Limits {
     /// A small executor. Tests and examples change what matters to them.
     pub const EXAMPLE: Limits = Limits {
         block_tokens: 16,
+        block_bytes: 0,
         blocks: 256,
         context: 1024,
         step_tokens: 128,

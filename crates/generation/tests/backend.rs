@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 const LIMITS: Limits = Limits {
     block_tokens: 16,
+    block_bytes: 0,
     blocks: 64,
     context: 256,
     step_tokens: 64,

@@ -54,6 +54,27 @@ impl KvCache {
         }
     }
 
+    /// Bytes of one block over all layers.
+    pub fn block_bytes(&self) -> usize {
+        self.layout.block_bytes() * self.layers.len()
+    }
+
+    /// Writes what a block holds, layer after layer; `bytes` has exactly [`KvCache::block_bytes`].
+    pub fn export(&self, block: usize, bytes: &mut [u8]) {
+        let each = self.layout.block_bytes();
+        for (layer, part) in self.layers.iter().zip(bytes.chunks_exact_mut(each)) {
+            part.copy_from_slice(&layer[block * each..(block + 1) * each]);
+        }
+    }
+
+    /// Makes a block hold what was exported.
+    pub fn import(&mut self, block: usize, bytes: &[u8]) {
+        let each = self.layout.block_bytes();
+        for (layer, part) in self.layers.iter_mut().zip(bytes.chunks_exact(each)) {
+            layer[block * each..(block + 1) * each].copy_from_slice(part);
+        }
+    }
+
     /// One layer's blocks.
     pub(crate) fn layer(&mut self, layer: usize) -> &mut [u8] {
         &mut self.layers[layer]

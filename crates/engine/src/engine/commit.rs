@@ -43,8 +43,7 @@ impl Engine {
         let scored = sequence.scored_from(chunk.start, chunk.tokens).len().min(results.len());
         let (scores, chosen) = results.split_at_mut(scored);
         if damaged(scores) || damaged(chosen) {
-            let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
-            sequence.distrust(pool);
+            self.distrust(chunk.slot);
             return self.fail(chunk.slot, RowError::NotFinite, now);
         }
         self.report_scores(chunk, scores);

@@ -97,8 +97,7 @@ impl Engine {
 
     fn end_culprit(&mut self, chunk: Planned, error: &ExecutorError) {
         let now = self.clock.now();
-        let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
-        sequence.distrust(pool);
+        self.distrust(chunk.slot);
         self.finish(chunk.slot, &FinishReason::Failed(SequenceError::Step(error.to_string())), now);
     }
 

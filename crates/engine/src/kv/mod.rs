@@ -4,7 +4,7 @@ pub mod pool;
 pub mod prefix;
 pub mod table;
 
-pub use pool::{Counts, Pool};
+pub use pool::{Counts, Named, News, Pool};
 pub use prefix::{BlockHash, Chain};
 pub use table::{BlockTable, OutOfBlocks};
 

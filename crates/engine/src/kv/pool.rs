@@ -60,6 +60,20 @@ pub struct Pool {
     back: u32,
     index: Index,
     counts: Counts,
+    /// What happened to names, for whoever keeps content elsewhere; `None` where nobody does.
+    news: Option<News>,
+}
+
+/// A block and the name of what it holds.
+pub type Named = (BlockId, BlockHash);
+
+/// What happened to names since it was last looked at.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Blocks that got a name.
+    pub named: Vec<Named>,
+    /// Blocks that were taken for something else. They hold what they held until a step writes to them.
+    pub evicted: Vec<Named>,
 }
 
 impl Pool {
@@ -69,11 +83,27 @@ impl Pool {
         let mut index = Index::default();
         index.reserve(total);
         let counts = Counts { free: total, ..Counts::default() };
-        let mut pool = Self { blocks: vec![block; total], front: NONE, back: NONE, index, counts };
+        let mut pool = Self { blocks: vec![block; total], front: NONE, back: NONE, index, counts, news: None };
         for block in 0..total as u32 {
             pool.link_back(block);
         }
         pool
+    }
+
+    /// Notes from now on what happens to names.
+    pub fn watch(&mut self) {
+        let named = Vec::with_capacity(self.blocks.len());
+        self.news = Some(News { named: named.clone(), evicted: named });
+    }
+
+    /// What happened to names; whoever reads it empties it.
+    pub fn news(&mut self) -> Option<&mut News> {
+        self.news.as_mut()
+    }
+
+    /// The name of a block's content, while it can be found.
+    pub fn name(&self, block: BlockId) -> Option<BlockHash> {
+        self.blocks[block.0 as usize].hash
     }
 
     /// How many blocks are in which state.
@@ -91,6 +121,9 @@ impl Pool {
         if let Some(hash) = self.blocks[block as usize].hash.take() {
             self.index.remove(&hash);
             self.counts.cached -= 1;
+            if let Some(news) = &mut self.news {
+                news.evicted.push((BlockId(block), hash));
+            }
         } else {
             self.counts.free -= 1;
         }
@@ -132,8 +165,10 @@ impl Pool {
     pub fn register(&mut self, block: BlockId, hash: BlockHash) {
         debug_assert!(self.blocks[block.0 as usize].refs > 0, "only a held block has content");
         let entry = self.index.entry(hash).or_insert(block);
-        if *entry == block {
-            self.blocks[block.0 as usize].hash = Some(hash);
+        if *entry == block && self.blocks[block.0 as usize].hash.replace(hash).is_none() {
+            if let Some(news) = &mut self.news {
+                news.named.push((block, hash));
+            }
         }
     }
 
@@ -174,6 +209,10 @@ impl Pool {
         self.index.clear();
         for block in &mut self.blocks {
             block.hash = None;
+        }
+        if let Some(News { named, evicted }) = &mut self.news {
+            named.clear();
+            evicted.clear();
         }
         self.counts.free += std::mem::take(&mut self.counts.cached);
     }

@@ -35,6 +35,11 @@ impl BlockHash {
         Self(Sha256::new_with_prefix([ROOT]).chain_update(salt).finalize().into())
     }
 
+    /// The hash itself.
+    pub fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// The hash of a block that holds the tokens of these parts and follows the block named by `self`.
     pub fn then(self, parts: &[&[u32]]) -> Self {
         let mut hasher = Sha256::new_with_prefix([BLOCK]);

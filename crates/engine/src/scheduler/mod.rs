@@ -26,6 +26,7 @@ use crate::cost::CostModel;
 use crate::request::Class;
 use crate::roster::Roster;
 use crate::sequence::{Sequence, Slot};
+use crate::tier::Loading;
 use clients::Clients;
 use memory::Promises;
 use pace::Judging;
@@ -54,6 +55,8 @@ pub struct Scheduler {
     arrivals: [Option<Duration>; Class::ALL.len()],
     /// Whether other models wait for the same hardware.
     pub contended: bool,
+    /// How long blocks take to come from a lower tier, if there is one.
+    pub(crate) loading: Option<Loading>,
     heap: Vec<Reverse<Place>>,
     streams: Vec<Slot>,
 }
@@ -72,6 +75,7 @@ impl Scheduler {
             steps: 0,
             arrivals: [None; Class::ALL.len()],
             contended: false,
+            loading: None,
             heap: Vec::new(),
             streams: Vec::new(),
         }

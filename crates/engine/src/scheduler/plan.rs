@@ -50,6 +50,8 @@ pub struct Plan {
     pub chunks: Vec<Planned>,
     /// Blocks to copy before the step writes.
     pub copies: Vec<(BlockId, BlockId)>,
+    /// Sequences whose next blocks are to be fetched; they have the memory, and no part in the step.
+    pub fetches: Vec<Slot>,
     /// All of it together.
     pub work: Work,
     /// The same by class.
@@ -74,9 +76,11 @@ impl Plan {
     /// Empties it, keeping its memory.
     pub fn clear(&mut self) {
         let (mut chunks, mut copies) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.copies));
+        let mut fetches = std::mem::take(&mut self.fetches);
         chunks.clear();
         copies.clear();
-        *self = Self { chunks, copies, class: Class::Bulk, ..Self::default() };
+        fetches.clear();
+        *self = Self { chunks, copies, fetches, class: Class::Bulk, ..Self::default() };
     }
 
     /// Adds a chunk.

@@ -17,7 +17,7 @@ use super::policy::Place;
 use super::{Plan, Planned, Scheduler};
 use crate::cost::Work;
 use crate::roster::Roster;
-use crate::sequence::{Sequence, Slot};
+use crate::sequence::{Fetching, Sequence, Slot};
 
 /// What is left of a prompt is taken along if it is so many times smaller than the step.
 const REST: usize = 8;
@@ -57,7 +57,7 @@ impl Scheduler {
                     }
                 }
                 Placing::NoRoom if waits => closed = Some(class),
-                Placing::NoRoom => {}
+                Placing::NoRoom | Placing::Fetched | Placing::Later => {}
                 Placing::NoBudget => break,
             }
         }
@@ -76,9 +76,12 @@ impl Scheduler {
         let block_tokens = roster.limits().block_tokens;
         let (sequence, pool) = roster.get_with_pool(prompt.slot);
         let gained = sequence.adopt_cached(pool, block_tokens);
-        let placing = self.try_place(roster, plan, prompt);
+        let placing = match self.worth_fetching(roster, prompt.slot) {
+            Some(tokens) => self.try_fetch(roster, plan, prompt, tokens),
+            None => self.try_place(roster, plan, prompt),
+        };
         match placing {
-            Placing::Placed => note_cached(roster.get_mut(prompt.slot), gained, plan),
+            Placing::Placed | Placing::Fetched => note_cached(roster.get_mut(prompt.slot), gained, plan),
             _ if prompt.waits => roster.stay(prompt.slot),
             _ => {}
         }
@@ -110,6 +113,44 @@ impl Scheduler {
         plan.allowed = plan.allowed.max(allowed);
         push_prompt(roster, plan, slot, tokens);
         Placing::Placed
+    }
+
+    /// Tokens whose blocks come sooner from a lower tier than they can be computed.
+    fn worth_fetching(&mut self, roster: &Roster, slot: Slot) -> Option<usize> {
+        let loading = self.loading.as_mut()?;
+        let tokens = roster.fetchable(slot) * roster.limits().block_tokens;
+        let work = Work::chunk(roster.get(slot).computed, tokens, 0);
+        loading.is_worth(roster.fetchable(slot), self.cost.predict(work)).then_some(tokens)
+    }
+
+    /// Sets memory aside for blocks that are to be fetched, admitting the candidate first if it waits.
+    fn try_fetch(&mut self, roster: &mut Roster, plan: &mut Plan, prompt: Prompt, tokens: usize) -> Placing {
+        let Prompt { slot, waits, now, .. } = prompt;
+        // What another one is about to have is shared with it then.
+        if roster.is_on_its_way(slot) {
+            return Placing::Later;
+        }
+        if waits && !has_row(roster, roster.get(slot).class()) {
+            return Placing::NoRoom;
+        }
+        let insists = self.judging(roster, now).insists_on_memory(roster.get(slot));
+        let insists = insists || memory::is_protected(roster.get(slot), now);
+        let asking = Asking { slot, tokens, waits, insists, now };
+        let Found::For(tokens) = self.promises.find(roster, plan, asking) else { return Placing::NoRoom };
+        let block_tokens = roster.limits().block_tokens;
+        let tokens = tokens / block_tokens * block_tokens;
+        if tokens == 0 || !memory::take(roster, plan, slot, tokens) {
+            return Placing::NoRoom;
+        }
+        if waits {
+            roster.admit(slot);
+            plan.admitted += 1;
+        }
+        let sequence = roster.get_mut(slot);
+        let end = (sequence.computed + tokens) / block_tokens;
+        sequence.fetching = Some(Fetching { transfer: None, end });
+        plan.fetches.push(slot);
+        Placing::Fetched
     }
 
     /// Seconds that the step may take with the candidate in it.
@@ -165,8 +206,11 @@ impl Scheduler {
 
     /// Nobody can go on for want of blocks: whoever came first among the most urgent gets those of the others.
     pub(super) fn plan_senior(&mut self, roster: &mut Roster, now: Duration, plan: &mut Plan) {
-        let in_flight = |slot: Slot| roster.get(slot).in_flight.is_some();
-        if roster.everyone().any(in_flight) {
+        let goes_on = |slot: Slot| {
+            let sequence = roster.get(slot);
+            sequence.in_flight.is_some() || sequence.fetching.is_some()
+        };
+        if roster.everyone().any(goes_on) {
             return;
         }
         let rank = |slot: &Slot| {
@@ -221,6 +265,10 @@ struct Prompt {
 enum Placing {
     /// It is part of the step.
     Placed,
+    /// It waits for blocks from a lower tier.
+    Fetched,
+    /// It waits for blocks that come for another one.
+    Later,
     /// It found no rows or blocks.
     NoRoom,
     /// The step is full.

@@ -33,6 +33,7 @@ impl Backend for Register {
     fn limits(&self) -> Limits {
         Limits {
             block_tokens: 16,
+            block_bytes: 0,
             blocks: 64,
             context: 512,
             step_tokens: 64,
