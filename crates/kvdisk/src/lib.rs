@@ -14,9 +14,16 @@
 
 mod disk;
 mod fetch;
+mod folder;
+mod format;
+mod index;
 mod options;
+mod reader;
+mod shared;
 mod shelf;
+mod staging;
 mod status;
+mod writer;
 
 pub use disk::Disk;
 pub use fetch::{Fetch, FetchPoll, FetchedBlock, Wake};
