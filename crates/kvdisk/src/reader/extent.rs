@@ -1,0 +1,138 @@
+//! One read: records beside each other, checked.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::Key;
+use crate::fetch::{Arrival, FetchedBlock, Transfer};
+use crate::folder::SegmentId;
+use crate::format::{RECORD_HEADER, RecordHeader, checksum, record_offset, stride};
+use crate::index::Place;
+use crate::shared::Shared;
+use crate::staging::Buffer;
+
+/// Records beside each other.
+pub(crate) struct Records {
+    pub(crate) segment: SegmentId,
+    pub(crate) nonce: u64,
+    pub(crate) first: u32,
+    /// The keys that they must have.
+    pub(crate) keys: Vec<Key>,
+    pub(crate) block_bytes: usize,
+}
+
+impl Records {
+    fn stride(&self) -> usize {
+        stride(self.block_bytes)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.keys.len() * self.stride()
+    }
+
+    fn place(&self, at: usize) -> Place {
+        Place { segment: self.segment, slot: self.first + at as u32 }
+    }
+
+    /// Reads them; says how many bytes there were.
+    fn read(&self, shared: &Shared, into: &mut [u8]) -> io::Result<usize> {
+        let file = shared.handles.open(&shared.folder, self.segment)?;
+        file.read_at(into, record_offset(self.first, self.stride()))
+    }
+
+    /// Whether the record at that position is whole and what it should be.
+    fn is_intact(&self, read: &[u8], at: usize) -> bool {
+        let record = read.get(at * self.stride()..(at + 1) * self.stride());
+        record.is_some_and(|record| {
+            is_record(record, self.nonce, self.first + at as u32, self.block_bytes, &self.keys[at])
+        })
+    }
+}
+
+/// Whether a record is the one of that slot, has that key, and its block is what was written.
+pub(crate) fn is_record(record: &[u8], nonce: u64, slot: u32, block_bytes: usize, key: &Key) -> bool {
+    let Some(header) = RecordHeader::decode(record) else { return false };
+    header.is_at(nonce, slot)
+        && header.key == *key
+        && record[RECORD_HEADER..].get(..block_bytes).is_some_and(|block| checksum(block) == header.sum)
+}
+
+/// Staging memory with blocks that were read; it goes back to the readers when the last block is dropped.
+pub(crate) struct Extent {
+    memory: Option<Buffer>,
+    transfer: Arc<Transfer>,
+    shared: Arc<Shared>,
+}
+
+impl Extent {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.memory.as_ref().map_or(&[], Buffer::bytes)
+    }
+
+    /// Reads records for a fetch: blocks up to the first that is not as it should be, then a failure.
+    pub(crate) fn read(
+        shared: &Arc<Shared>,
+        transfer: &Arc<Transfer>,
+        records: &Records,
+        mut memory: Buffer,
+    ) -> Vec<Arrival> {
+        let started = Instant::now();
+        let read = records.read(shared, memory.bytes_mut());
+        let extent = Arc::new(Self {
+            memory: Some(memory),
+            transfer: Arc::clone(transfer),
+            shared: Arc::clone(shared),
+        });
+        let whole = read.as_ref().map_or(0, |bytes| *bytes);
+        let intact =
+            (0..records.keys.len()).take_while(|&at| records.is_intact(&extent.bytes()[..whole], at)).count();
+        let mut arrivals: Vec<_> = (0..intact)
+            .map(|at| FetchedBlock::read(Arc::clone(&extent), at * records.stride(), records.block_bytes))
+            .map(Arrival::Ready)
+            .collect();
+        if intact < records.keys.len() {
+            note_failure(shared, records.place(intact), read.err());
+            arrivals.extend((intact..records.keys.len()).map(|_| Arrival::Failed));
+        }
+        let counters = &mut shared.lock().counters;
+        counters.read_blocks += intact as u64;
+        counters.read_bytes += (intact * records.block_bytes) as u64;
+        counters.read_time += started.elapsed();
+        arrivals
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        let Some(memory) = self.memory.take() else { return };
+        self.transfer.held.fetch_sub(memory.bytes().len() as u64, Ordering::Relaxed);
+        self.shared.readers.take_back(memory);
+    }
+}
+
+/// A block can't be read or is damaged: it is forgotten. If the file is gone, all its blocks are.
+fn note_failure(shared: &Shared, place: Place, error: Option<io::Error>) {
+    let file = format!("{:08x}.kv", place.segment.0);
+    let mut state = shared.lock();
+    state.counters.read_failures += 1;
+    // It may have been reclaimed or forgotten since the read was planned: then nothing is wrong.
+    if !state.index.is_live(place) {
+        return;
+    }
+    if error.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        let blocks = state.index.forget_from(place.segment, 0);
+        drop(state);
+        tracing::info!(target: "kvdisk", file, blocks, "a segment is gone: its blocks are forgotten");
+        return;
+    }
+    state.index.forget(place);
+    state.counters.damaged_blocks += u64::from(error.is_none());
+    drop(state);
+    if let Some(error) = error {
+        tracing::warn!(target: "kvdisk", file, slot = place.slot, %error, "a block can't be read");
+    } else {
+        tracing::warn!(target: "kvdisk", file, slot = place.slot, "a block is damaged and forgotten");
+    }
+}

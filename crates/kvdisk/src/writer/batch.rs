@@ -1,0 +1,164 @@
+//! Queued blocks into segments.
+
+use std::io;
+use std::time::Instant;
+
+use super::active::{self, NewRecord};
+use super::room::NoRoom;
+use super::{ACTIVE, RETRY, Writer};
+use crate::format::FooterLine;
+use crate::index::ShelfId;
+use crate::shared::{Queued, State, wall_seconds};
+
+/// The first blocks of the queue, all of one shelf, of at most so many bytes but at least one. Those that were forgotten
+/// meanwhile are left out.
+pub(super) fn take(state: &mut State, limit: u64) -> Vec<Queued> {
+    let mut batch: Vec<Queued> = Vec::new();
+    let mut bytes = 0;
+    while let Some(next) = state.queue.front() {
+        if !state.is_wanted(next) {
+            state.queued_bytes -= next.staged.len() as u64;
+            state.queue.pop_front();
+            continue;
+        }
+        let is_same = batch.first().is_none_or(|first| first.shelf == next.shelf);
+        bytes += next.staged.len() as u64;
+        if !batch.is_empty() && (!is_same || bytes > limit) {
+            break;
+        }
+        batch.extend(state.queue.pop_front());
+    }
+    batch
+}
+
+impl Writer {
+    /// Writes a batch, or stops.
+    pub(super) fn write(&mut self, batch: &[Queued]) {
+        let Some(shelf) = batch.first().map(|queued| queued.shelf) else { return };
+        let started = Instant::now();
+        let mut rest = batch;
+        while !rest.is_empty() {
+            match self.write_some(shelf, rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(why) => {
+                    self.give_up(rest);
+                    self.stop_because(&why);
+                    return;
+                }
+            }
+        }
+        self.retry = RETRY;
+        let bytes: u64 = batch.iter().map(|queued| queued.staged.len() as u64).sum();
+        self.pace.wrote(bytes, started);
+        self.shared.lock().counters.write_time += started.elapsed();
+    }
+
+    /// Writes as many blocks as the active segment has room for; says how many.
+    fn write_some(&mut self, shelf: ShelfId, batch: &[Queued]) -> Result<usize, WhyNot> {
+        self.keep_floor(batch)?;
+        self.make_room(shelf, batch.len() as u64)?;
+        self.activate(shelf)?;
+        let Some(active) = self.active.get_mut(&shelf) else { return Ok(0) };
+        let batch = &batch[..batch.len().min(active.room())];
+        let first = self.shared.lock().index.ticks(batch.len() as u64);
+        let used_at = wall_seconds();
+        let records: Vec<_> = (first..)
+            .zip(batch)
+            .map(|(used, queued)| NewRecord { key: queued.key, used, used_at, bytes: queued.staged.bytes() })
+            .collect();
+        active.append(&records)?;
+        let mut state = self.shared.lock();
+        for (queued, record) in batch.iter().zip(&records) {
+            let is_live = state.leave_queue(queued);
+            let line = FooterLine { key: record.key, used: record.used, used_at, is_live };
+            state.index.append(active.id, &line);
+        }
+        let bytes = batch.len() * state.index.shelves.spec(shelf).block_bytes;
+        state.counters.written_blocks += batch.len() as u64;
+        state.counters.written_bytes += bytes as u64;
+        if let Some(segment) = state.index.segment_mut(active.id) {
+            segment.bytes = active.bytes();
+        }
+        Ok(batch.len())
+    }
+
+    /// Makes sure that the shelf has a segment with room for a block.
+    pub(super) fn activate(&mut self, shelf: ShelfId) -> io::Result<()> {
+        if self.active.get(&shelf).is_some_and(|active| active.room() > 0) {
+            return Ok(());
+        }
+        self.complete_segment(shelf);
+        if self.active.len() >= ACTIVE {
+            self.complete_oldest();
+        }
+        self.begin_segment(shelf)
+    }
+
+    /// Blocks that won't be written.
+    fn give_up(&mut self, batch: &[Queued]) {
+        let mut state = self.shared.lock();
+        for queued in batch {
+            state.leave_queue(queued);
+        }
+        state.counters.dropped_blocks += batch.len() as u64;
+    }
+
+    /// Writing must leave so many bytes of the file system free.
+    fn keep_floor(&self, batch: &[Queued]) -> Result<(), WhyNot> {
+        let needed: u64 = batch.iter().map(|queued| queued.staged.len() as u64).sum();
+        match self.shared.folder.free_bytes() {
+            Some(free) if free < self.shared.options.floor.saturating_add(needed) => {
+                Err(WhyNot::Floor { free })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stop_because(&mut self, why: &WhyNot) {
+        let dir = self.shared.folder.dir().display().to_string();
+        match why {
+            WhyNot::System(error) => self.stop_after(error),
+            WhyNot::Floor { free } => {
+                let floor = self.shared.options.floor;
+                let text = format!(
+                    "{dir}: {free} bytes are free and {floor} must stay free; make room on this disk"
+                );
+                self.stop(text, RETRY);
+            }
+            WhyNot::Room(NoRoom { needed }) => {
+                let size = self.shared.options.size;
+                let text = format!(
+                    "{dir}: {size} bytes are too few for blocks of this model; allow at least {needed}"
+                );
+                self.stop(text, super::LONGEST_RETRY);
+            }
+        }
+    }
+
+    /// Bytes of a segment of this shelf when it is full.
+    pub(super) fn full_segment_bytes(&self, shelf: ShelfId) -> u64 {
+        let block_bytes = self.shared.lock().index.shelves.spec(shelf).block_bytes;
+        let slots = active::slots_of_segment(self.shared.options.size, block_bytes);
+        active::segment_bytes(slots, block_bytes)
+    }
+}
+
+/// Why a batch is not written.
+#[derive(Debug)]
+pub(super) enum WhyNot {
+    System(io::Error),
+    Floor { free: u64 },
+    Room(NoRoom),
+}
+
+impl From<io::Error> for WhyNot {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<NoRoom> for WhyNot {
+    fn from(error: NoRoom) -> Self {
+        Self::Room(error)
+    }
+}

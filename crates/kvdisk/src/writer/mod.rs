@@ -1,0 +1,256 @@
+//! The writer thread: writes what is queued, keeps the area within its limits, looks at the folder now and then.
+//!
+//! ```text
+//! queue -> batch (one shelf, at most 16 MiB) -> room (reclaim) -> append to the shelf's active segment -> index
+//! ```
+//!
+//! It is the only one that creates, completes and deletes segments. In a process that does not hold the folder's lock it
+//! only looks for what the other process writes, and takes over when that one has ended.
+
+mod active;
+mod batch;
+mod check;
+mod pace;
+mod room;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::folder::{FolderLock, SegmentId, snapshot};
+use crate::index::{Segment, ShelfId};
+use crate::shared::{End, Queued, Shared, State, Stop, wall_seconds};
+
+use active::Active;
+use pace::Pace;
+
+pub(crate) use check::{load, shrink};
+
+/// How often the folder is looked at and what was written is synced.
+const CHECK: Duration = Duration::from_secs(5);
+/// How often last uses are saved.
+const SAVE: Duration = Duration::from_secs(60);
+/// Time until writing is tried again after an error, which doubles with each further one.
+const RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
+/// Bytes of one write at most.
+const BATCH: u64 = 16 << 20;
+/// Shelves that are written to at a time at most: each has an open file and room for a footer.
+const ACTIVE: usize = 4;
+
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    /// Held by the one process that writes.
+    lock: Option<FolderLock>,
+    active: HashMap<ShelfId, Active>,
+    next_id: SegmentId,
+    pace: Pace,
+    next_check: Instant,
+    next_save: Instant,
+    /// Logical time of the last snapshot.
+    saved: u64,
+    retry: Duration,
+}
+
+/// What is to be done next.
+enum Task {
+    Write(Vec<Queued>),
+    Check,
+    Flush(u64),
+    Refresh(u64),
+    End(End),
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>, lock: Option<FolderLock>) -> Self {
+        let now = Instant::now();
+        let (next_id, saved) = {
+            let state = shared.lock();
+            (next_id(&state), state.index.now())
+        };
+        Self {
+            pace: Pace::new(shared.options.write_speed, now),
+            shared,
+            lock,
+            active: HashMap::new(),
+            next_id,
+            next_check: now + CHECK,
+            next_save: now + SAVE,
+            saved,
+            retry: RETRY,
+        }
+    }
+
+    /// What the thread does.
+    pub(crate) fn run(mut self) {
+        give_way();
+        loop {
+            match self.next_task() {
+                Task::Write(batch) => self.write(&batch),
+                Task::Check => self.check(),
+                Task::Flush(number) => {
+                    self.sync();
+                    self.serve(|state| state.done.flush = number);
+                }
+                Task::Refresh(number) => {
+                    self.refresh();
+                    self.serve(|state| state.done.refresh = number);
+                }
+                Task::End(end) => return self.end(end),
+            }
+        }
+    }
+
+    fn serve(&self, note: impl FnOnce(&mut State)) {
+        note(&mut self.shared.lock());
+        self.shared.served.notify_all();
+    }
+
+    fn next_task(&self) -> Task {
+        let mut state = self.shared.lock();
+        loop {
+            let now = Instant::now();
+            if let Some(task) = self.due(&mut state, now) {
+                return task;
+            }
+            let queued = (!state.queue.is_empty()).then(|| self.pace.next());
+            let until = queued.map_or(self.next_check, |pace| pace.min(self.next_check));
+            let wait = until.saturating_duration_since(now);
+            let woken = self.shared.writer_wake.wait_timeout(state, wait);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn due(&self, state: &mut State, now: Instant) -> Option<Task> {
+        let is_hasty = state.end.is_some() || state.asked.flush > state.done.flush;
+        match state.end {
+            Some(End::Abrupt) => return Some(Task::End(End::Abrupt)),
+            Some(End::Orderly(until)) if state.queue.is_empty() || now >= until => {
+                return Some(Task::End(End::Orderly(until)));
+            }
+            _ => {}
+        }
+        if state.asked.refresh > state.done.refresh {
+            return Some(Task::Refresh(state.asked.refresh));
+        }
+        if !state.queue.is_empty() && (is_hasty || now >= self.pace.next()) {
+            return Some(Task::Write(batch::take(state, self.pace.batch_bytes(BATCH))));
+        }
+        if state.asked.flush > state.done.flush {
+            return Some(Task::Flush(state.asked.flush));
+        }
+        (now >= self.next_check).then_some(Task::Check)
+    }
+
+    /// Writing stops for a time; what is queued is given up.
+    fn stop(&mut self, why: String, retry: Duration) {
+        tracing::warn!(target: "kvdisk", why, "nothing is written to disk for now");
+        let mut state = self.shared.lock();
+        state.stop = Some(Stop { why, retry_at: Instant::now() + retry });
+        let dropped = state.drop_queue();
+        drop(state);
+        drop(dropped);
+        self.next_check = self.next_check.min(Instant::now() + RETRY);
+    }
+
+    /// Writing stops after an error of the system.
+    fn stop_after(&mut self, error: &io::Error) {
+        self.shared.lock().counters.write_failures += 1;
+        let why = format!("can't write to {}: {error}", self.shared.folder.dir().display());
+        self.stop(why, self.retry);
+        self.retry = (self.retry * 2).min(LONGEST_RETRY);
+    }
+
+    /// Begins a segment for a shelf.
+    fn begin_segment(&mut self, shelf: ShelfId) -> io::Result<()> {
+        let spec = self.shared.lock().index.shelves.spec(shelf).clone();
+        let slots = active::slots_of_segment(self.shared.options.size, spec.block_bytes);
+        let id = self.next_id;
+        self.next_id = SegmentId(id.0 + 1);
+        let active = Active::create(&self.shared.folder, id, &spec, slots).inspect_err(|_| {
+            let _ = self.shared.folder.remove(id);
+        })?;
+        self.shared.folder.sync()?;
+        let mut segment = Segment::new(shelf, active.nonce, slots as usize);
+        segment.bytes = active.bytes();
+        segment.reserve = active.reserve();
+        segment.is_active = true;
+        self.shared.lock().index.add_segment(id, segment);
+        self.active.insert(shelf, active);
+        Ok(())
+    }
+
+    /// Completes a shelf's segment: nothing is added to it any more.
+    fn complete_segment(&mut self, shelf: ShelfId) {
+        let Some(active) = self.active.remove(&shelf) else { return };
+        let id = active.id;
+        let lines: Vec<_> = match self.shared.lock().index.segment(id) {
+            Some(segment) => segment.slots().iter().map(crate::index::Slot::line).collect(),
+            None => return,
+        };
+        let before = active.bytes();
+        let completed = active.complete(&lines);
+        let mut state = self.shared.lock();
+        if let Some(segment) = state.index.segment_mut(id) {
+            segment.is_active = false;
+            segment.is_complete = completed.is_ok();
+            // After an error nobody knows how much of the footer is there.
+            segment.bytes = *completed.as_ref().unwrap_or(&(before + segment.reserve));
+            segment.reserve = 0;
+        }
+        drop(state);
+        if let Err(error) = completed {
+            self.stop_after(&error);
+        }
+    }
+
+    fn sync(&mut self) {
+        let failed = self.active.values_mut().find_map(|active| active.sync().err());
+        if let Some(error) = failed {
+            self.stop_after(&error);
+        }
+    }
+
+    fn end(mut self, end: End) {
+        if end != End::Abrupt && self.lock.is_some() {
+            let shelves: Vec<_> = self.active.keys().copied().collect();
+            for shelf in shelves {
+                self.complete_segment(shelf);
+            }
+            self.save();
+        }
+    }
+
+    /// Saves last uses and pins.
+    fn save(&mut self) {
+        let state = self.shared.lock();
+        let now = state.index.now();
+        let mut bytes = snapshot::encode_head(&state.index);
+        let ids: Vec<_> = state.index.segments().map(|(id, _)| id).collect();
+        drop(state);
+        // One segment at a time, so that nobody waits for the whole.
+        for id in ids {
+            if let Some(segment) = self.shared.lock().index.segment(id) {
+                snapshot::encode_segment(&mut bytes, id, segment);
+            }
+        }
+        match snapshot::save(&self.shared.folder, bytes) {
+            Ok(()) => self.saved = now,
+            Err(error) => tracing::warn!(target: "kvdisk", %error, "last uses of blocks can't be saved"),
+        }
+    }
+}
+
+/// Numbers begin with the time in seconds, so that a folder that was cleared does not use any again.
+fn next_id(state: &State) -> SegmentId {
+    let after_last = state.index.last_id().map_or(0, |id| id.0 + 1);
+    SegmentId(after_last.max(wall_seconds()))
+}
+
+/// Lowers this thread's priority where the system lets it: blocks can wait, the model can't.
+fn give_way() {
+    // On Linux a thread has its own niceness; elsewhere the whole process would get it.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(19);
+}

@@ -1,0 +1,191 @@
+//! Room for new blocks: the segments unused for longest go, with what is worth keeping carried over.
+
+use std::io;
+use std::ops::Range;
+
+use super::active::NewRecord;
+use super::batch::WhyNot;
+use super::{BATCH, Writer};
+use crate::folder::SegmentId;
+use crate::format::{FooterLine, PAGE, footer_bytes, record_offset};
+use crate::index::{Place, ShelfId, Slot};
+use crate::reader::is_record;
+use crate::staging::scratch;
+
+/// Segments that must fit at least: one to write, one to carry over to, two to keep.
+const FEWEST: u64 = 4;
+/// Segments reclaimed for one batch at most. Each makes room for a quarter of a segment or more, and a batch is no
+/// larger than one.
+const RECLAIMS: usize = 16;
+
+/// The area is too small for this shelf's blocks.
+#[derive(Debug)]
+pub(super) struct NoRoom {
+    pub(super) needed: u64,
+}
+
+impl Writer {
+    /// Reclaims until so many blocks fit, leaving room to carry over a segment's worth.
+    pub(super) fn make_room(&mut self, shelf: ShelfId, blocks: u64) -> Result<(), WhyNot> {
+        let segment = self.full_segment_bytes(shelf);
+        let size = self.shared.options.size;
+        let needed = FEWEST * segment;
+        if needed > size {
+            return Err(NoRoom { needed }.into());
+        }
+        let new = blocks * self.shared.lock().index.shelves.stride(shelf) as u64 + frame();
+        for _ in 0..RECLAIMS {
+            if self.shared.lock().file_bytes(blocks) + new + segment <= size {
+                return Ok(());
+            }
+            if !self.reclaim()? {
+                break;
+            }
+        }
+        Err(NoRoom { needed: size + segment }.into())
+    }
+
+    /// Reclaims one segment; whether there was one.
+    fn reclaim(&mut self) -> io::Result<bool> {
+        let unreadable = self.shared.lock().index.unreadable.keys().next().copied();
+        if let Some(id) = unreadable {
+            self.shared.folder.remove(id)?;
+            self.shared.lock().index.unreadable.remove(&id);
+            return Ok(true);
+        }
+        let victim = self.shared.lock().index.victim();
+        let Some(victim) = victim.or_else(|| self.complete_oldest()) else { return Ok(false) };
+        for run in self.survivors(victim) {
+            self.carry(victim, run)?;
+        }
+        self.remove_segment(victim)?;
+        Ok(true)
+    }
+
+    /// What of a segment is carried over: slots beside each other, no more at once than a batch.
+    fn survivors(&self, id: SegmentId) -> Vec<Range<u32>> {
+        let state = self.shared.lock();
+        let Some(segment) = state.index.segment(id) else { return Vec::new() };
+        let longest = BATCH / state.index.shelves.stride(segment.shelf) as u64;
+        runs(&state.index.survivors(id), longest.max(1) as usize)
+    }
+
+    /// Completes the active segment that was begun first: it can be reclaimed then.
+    pub(super) fn complete_oldest(&mut self) -> Option<SegmentId> {
+        let (&shelf, active) = self.active.iter().min_by_key(|(_, active)| active.id)?;
+        let id = active.id;
+        self.complete_segment(shelf);
+        Some(id)
+    }
+
+    /// Deletes a segment with all blocks that are still in it.
+    fn remove_segment(&mut self, id: SegmentId) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        let bytes = state.index.segment(id).map_or(0, |segment| segment.bytes);
+        let reclaimed = state.index.remove_segment(id);
+        state.counters.reclaimed_blocks += reclaimed;
+        drop(state);
+        let removed = self.shared.folder.remove(id);
+        self.shared.handles.close(id);
+        if removed.is_err() {
+            // The file still takes room.
+            self.shared.lock().index.unreadable.insert(id, bytes);
+        }
+        removed
+    }
+
+    /// Writes blocks that lie beside each other into the shelf's active segment, as far as the area has room.
+    fn carry(&mut self, from: SegmentId, run: Range<u32>) -> io::Result<()> {
+        let Some(source) = self.source(from, run) else { return Ok(()) };
+        let mut memory = scratch(source.slots.len() * source.stride);
+        let Ok(file) = self.shared.handles.open(&self.shared.folder, from) else { return Ok(()) };
+        let offset = record_offset(source.first, source.stride);
+        let read = file.read_at(memory.bytes_mut(), offset).unwrap_or(0);
+        let records = source.intact(&memory.bytes()[..read]);
+        let mut rest = records.as_slice();
+        while !rest.is_empty() && self.has_room_to_carry(rest.len(), source.stride) {
+            self.activate(source.shelf)?;
+            let Some(active) = self.active.get_mut(&source.shelf) else { return Ok(()) };
+            let (now, later) = rest.split_at(rest.len().min(active.room()));
+            active.append(&now.iter().map(|(_, record)| record.clone()).collect::<Vec<_>>())?;
+            let (id, bytes) = (active.id, active.bytes());
+            self.note_carried(id, bytes, from, now);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn note_carried(&self, to: SegmentId, bytes: u64, from: SegmentId, records: &[(u32, NewRecord<'_>)]) {
+        let mut state = self.shared.lock();
+        for (slot, record) in records {
+            let is_live = state.index.is_live(Place { segment: from, slot: *slot });
+            let NewRecord { key, used, used_at, .. } = *record;
+            state.index.append(to, &FooterLine { key, used, used_at, is_live });
+        }
+        state.counters.carried_blocks += records.len() as u64;
+        if let Some(segment) = state.index.segment_mut(to) {
+            segment.bytes = bytes;
+        }
+    }
+
+    fn has_room_to_carry(&self, blocks: usize, stride: usize) -> bool {
+        let new = (blocks * stride) as u64 + frame();
+        let fits = self.shared.lock().file_bytes(blocks as u64) + new <= self.shared.options.size;
+        let floor = self.shared.options.floor;
+        fits && self.shared.folder.free_bytes().is_none_or(|free| free >= floor.saturating_add(new))
+    }
+
+    fn source(&self, from: SegmentId, run: Range<u32>) -> Option<Source> {
+        let state = self.shared.lock();
+        let segment = state.index.segment(from)?;
+        Some(Source {
+            shelf: segment.shelf,
+            nonce: segment.nonce,
+            first: run.start,
+            slots: segment.slots().get(run.start as usize..run.end as usize)?.to_vec(),
+            block_bytes: state.index.shelves.spec(segment.shelf).block_bytes,
+            stride: state.index.shelves.stride(segment.shelf),
+        })
+    }
+}
+
+/// Bytes that beginning a segment may add beside its records.
+fn frame() -> u64 {
+    (PAGE + footer_bytes(crate::format::MAX_SLOTS)) as u64
+}
+
+/// Slots beside each other that are carried over.
+struct Source {
+    shelf: ShelfId,
+    nonce: u64,
+    first: u32,
+    slots: Vec<Slot>,
+    block_bytes: usize,
+    stride: usize,
+}
+
+impl Source {
+    /// The records among these bytes that are what they should be, with their slots.
+    fn intact<'a>(&self, bytes: &'a [u8]) -> Vec<(u32, NewRecord<'a>)> {
+        (self.first..)
+            .zip(&self.slots)
+            .zip(bytes.chunks_exact(self.stride))
+            .filter(|((at, slot), record)| is_record(record, self.nonce, *at, self.block_bytes, &slot.key))
+            .map(|((at, slot), bytes)| {
+                (at, NewRecord { key: slot.key, used: slot.used, used_at: slot.used_at, bytes })
+            })
+            .collect()
+    }
+}
+
+/// Slots in order as ranges of neighbours.
+fn runs(slots: &[u32], longest: usize) -> Vec<Range<u32>> {
+    let mut runs: Vec<Range<u32>> = Vec::new();
+    for &slot in slots {
+        match runs.last_mut() {
+            Some(run) if run.end == slot && run.len() < longest => run.end += 1,
+            _ => runs.push(slot..slot + 1),
+        }
+    }
+    runs
+}
