@@ -110,6 +110,10 @@ impl Engine {
             lost: false,
             clock,
         };
+        let engine = match &settings.tier {
+            Some(tier) if limits.block_bytes > 0 => engine.with_tier(Arc::clone(tier)),
+            _ => engine,
+        };
         (engine, handle)
     }
 

@@ -1,9 +1,12 @@
 //! What an operator may choose.
 
+use std::sync::Arc;
+
 use crate::cost::CostModel;
 use crate::draft::Speculation;
 use crate::scheduler::Pace;
 use crate::scheduler::policy::PolicyKind;
+use crate::tier::Tier;
 
 /// Requests that may wait: about a minute's worth of short ones on a small machine. Whoever comes later is better off
 /// with an error at once than with an answer after they stopped waiting.
@@ -20,6 +23,8 @@ pub struct Settings {
     pub queue: usize,
     /// How much is drafted.
     pub speculation: Speculation,
+    /// Where blocks go that memory has no room for.
+    pub tier: Option<Arc<dyn Tier>>,
     /// What is known about the machine beforehand; `None` takes the executor's own guess.
     pub cost: Option<CostModel>,
 }
@@ -31,6 +36,7 @@ impl Default for Settings {
             pace: Pace::default(),
             queue: DEFAULT_QUEUE,
             speculation: Speculation::default(),
+            tier: None,
             cost: None,
         }
     }

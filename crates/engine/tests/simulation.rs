@@ -17,8 +17,8 @@ fn every_rule_holds_in_every_scenario() {
     let Outcome { rejected, completed, timed_out, failed, dropped, left, preempted, .. } = all;
     let [waiting, prefilling, streaming] = left;
     let happened = [
-        [rejected, completed, timed_out, failed, dropped, preempted],
-        [waiting, prefilling, streaming, all.cached, all.accepted, all.refuted],
+        [rejected, completed, timed_out, failed, dropped, preempted, all.fetched],
+        [waiting, prefilling, streaming, all.cached, all.accepted, all.refuted, all.failed_transfers],
     ]
     .concat();
     let enough = count < SEEDS || happened.iter().all(|happened| *happened > count / 20);

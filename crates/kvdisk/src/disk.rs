@@ -44,6 +44,10 @@ impl Disk {
         Ok(Self { running: Arc::new(running) })
     }
 
+    pub(crate) fn of(running: Arc<Running>) -> Self {
+        Self { running }
+    }
+
     /// The blocks of one model in one format.
     ///
     /// # Panics

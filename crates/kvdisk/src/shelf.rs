@@ -1,10 +1,11 @@
 //! A shelf: the blocks of one model in one format.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::Key;
-use crate::disk::Running;
+use crate::disk::{Disk, Running};
 use crate::fetch::{Fetch, Wake};
 use crate::format::{MAX_BLOCK_BYTES, RECORD_HEADER, stride};
 use crate::index::{Pin, ShelfId};
@@ -60,6 +61,11 @@ impl Shelf {
     /// What the blocks have in common.
     pub fn spec(&self) -> &ShelfSpec {
         &self.spec
+    }
+
+    /// The area it is part of.
+    pub fn disk(&self) -> Disk {
+        Disk::of(Arc::clone(&self.running))
     }
 
     /// What of this shelf is on disk.
@@ -156,6 +162,12 @@ impl Shelf {
     /// Undoes [`Shelf::pin`].
     pub fn unpin(&self, name: &str) {
         self.running.shared.lock().index.unpin(self.id, name);
+    }
+}
+
+impl fmt::Debug for Shelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shelf").field("spec", &self.spec).finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,7 @@
 //! # Layout
 //! - [`clock`]: simulated time. [`rng`]: seeded numbers.
 //! - [`mock`]: the executor; [`step_time`]: how long its steps take.
+//! - [`disk`]: a tier below memory that is slow, fails, lies and forgets.
 //! - [`readers`]: reads many streams at once.
 //! - [`chaos`]: seeded scenarios with faults, in which every rule of the engine is checked.
 //! - [`liveness`]: seeded scenarios of shortage and slowness, in which every request must finish within a stated bound.
@@ -14,6 +15,7 @@
 
 pub mod chaos;
 pub mod clock;
+pub mod disk;
 pub mod drafter;
 pub mod liveness;
 pub mod mock;
@@ -25,4 +27,5 @@ pub mod step_time;
 pub mod trial;
 
 pub use clock::SimClock;
+pub use disk::{DiskNature, SimDisk};
 pub use mock::{Fault, MockExecutor};

@@ -50,6 +50,8 @@ pub struct MockExecutor {
     faults: Vec<Fault>,
     /// Calls so far.
     calls: u64,
+    /// Whether the device is lost.
+    lost: bool,
     /// Attempts to restart that will fail.
     restarts: u64,
     /// Steps in flight, the oldest first.
@@ -77,6 +79,7 @@ impl MockExecutor {
             time: None,
             faults: Vec::new(),
             calls: 0,
+            lost: false,
             restarts: 0,
             flights: VecDeque::with_capacity(limits.ahead + 1),
             spare: Vec::new(),
@@ -162,7 +165,7 @@ impl MockExecutor {
                 Fault::Panic(token) => assert!(!self.tokens.contains(&token), "token {token} is poison"),
                 Fault::Outage { first, restarts } if first == self.calls => {
                     self.digests.fill(mix(first));
-                    self.restarts = restarts;
+                    (self.lost, self.restarts) = (true, restarts);
                     return Err(ExecutorError::Lost("an outage".into()));
                 }
                 _ => {}
@@ -197,6 +200,11 @@ impl MockExecutor {
         let free = self.flights.back().map_or(Duration::ZERO, |flight| flight.done);
         let begins = clock.now().max(free);
         begins + time.next(begins, work)
+    }
+
+    /// Blocks of a lost device can't be reached, even before anybody was told.
+    fn transfer(&self) -> Result<(), ExecutorError> {
+        if self.lost { Err(ExecutorError::Lost("an outage".into())) } else { Ok(()) }
     }
 
     fn sample(&self, batch: &Batch, guides: &dyn Guides, row: &Row) -> RowResult {
@@ -262,6 +270,7 @@ impl Executor for MockExecutor {
     }
 
     fn export(&mut self, block: BlockId, bytes: &mut [u8]) -> Result<(), ExecutorError> {
+        self.transfer()?;
         let digests = &self.digests[block.0 as usize * self.limits.block_tokens..];
         for (digest, bytes) in digests.iter().zip(bytes.chunks_exact_mut(size_of::<u64>())) {
             bytes.copy_from_slice(&digest.to_le_bytes());
@@ -270,6 +279,7 @@ impl Executor for MockExecutor {
     }
 
     fn import(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), ExecutorError> {
+        self.transfer()?;
         let (words, rest) = bytes.as_chunks::<{ size_of::<u64>() }>();
         assert!(rest.is_empty() && words.len() == self.limits.block_tokens, "a whole block");
         let first = block.0 as usize * self.limits.block_tokens;
@@ -281,6 +291,7 @@ impl Executor for MockExecutor {
 
     fn restart(&mut self) -> Result<(), ExecutorError> {
         if self.restarts == 0 {
+            self.lost = false;
             return Ok(());
         }
         self.restarts -= 1;

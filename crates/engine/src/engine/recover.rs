@@ -129,7 +129,7 @@ impl Engine {
 }
 
 /// Runs `work`; a panic on the way is an error like any other.
-pub(super) fn confined<T>(work: impl FnOnce() -> Result<T, ExecutorError>) -> Result<T, ExecutorError> {
+pub(crate) fn confined<T>(work: impl FnOnce() -> Result<T, ExecutorError>) -> Result<T, ExecutorError> {
     let panicked = || ExecutorError::Step("it panicked; see the log".into());
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()))
 }

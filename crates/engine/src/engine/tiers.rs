@@ -24,7 +24,7 @@ const MOST: Duration = Duration::from_millis(20);
 
 impl Engine {
     /// The same engine with a place for blocks that memory has no room for.
-    pub fn with_tier(mut self, tier: Arc<dyn Tier>) -> Self {
+    pub(super) fn with_tier(mut self, tier: Arc<dyn Tier>) -> Self {
         let limits = *self.roster.limits();
         self.roster.pool.watch();
         self.roster.tier = Some(Arc::clone(&tier));

@@ -32,7 +32,7 @@ impl Tier for Shelf {
     }
 
     fn flush(&self, within: Duration) {
-        Shelf::flush(self, within);
+        self.disk().flush(within);
     }
 }
 

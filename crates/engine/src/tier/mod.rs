@@ -14,6 +14,7 @@ mod disk;
 mod keeper;
 mod loading;
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::kv::BlockHash;
@@ -22,7 +23,7 @@ pub(crate) use keeper::Keeper;
 pub(crate) use loading::Loading;
 
 /// A place for blocks below memory. Its methods are called by the engine's thread between two steps: none may wait.
-pub trait Tier: Send + Sync {
+pub trait Tier: fmt::Debug + Send + Sync {
     /// Whether a block could be fetched.
     fn holds(&self, hash: BlockHash) -> bool;
 

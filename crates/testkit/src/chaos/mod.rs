@@ -19,17 +19,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_engine::cost::Work;
-use ropeway_engine::{Clock, Engine, Handle, Rejected, Speculation, StepRecord, Stepped};
+use ropeway_engine::{Clock, Engine, Handle, Rejected, Settings, Speculation, StepRecord, Stepped, Tier};
 
 use crate::drafter::MockDrafter;
 use crate::readers::{Reader, Readers};
 use crate::rng::mix;
-use crate::{MockExecutor, SimClock, trial};
+use crate::{MockExecutor, SimClock, SimDisk, trial};
 use judge::Watched;
 pub use scenario::{Intent, Leave, Scenario};
 
 /// Far more turns than any scenario needs: beyond it the engine is running in circles.
 const MOST_TURNS: u64 = 200_000;
+
+/// Time between two looks at a disk that everyone waits for.
+const A_MOMENT: Duration = Duration::from_millis(5);
 
 /// How much slower than one request after another, each alone, a machine may be that runs short of everything:
 /// preempted sequences are computed again, and prompts advance by a few tokens while others stream.
@@ -58,6 +61,10 @@ pub struct Outcome {
     pub preempted: u64,
     /// Prompt tokens that the prefix cache saved.
     pub cached: u64,
+    /// Tokens that came back from a lower tier.
+    pub fetched: u64,
+    /// Transfers from there that ended before all was there.
+    pub failed_transfers: u64,
     /// Drafted tokens that were right.
     pub accepted: u64,
     /// Drafted tokens that were wrong, or came after a wrong one.
@@ -78,6 +85,8 @@ impl Outcome {
             left: std::array::from_fn(|state| self.left[state] + other.left[state]),
             preempted: self.preempted + other.preempted,
             cached: self.cached + other.cached,
+            fetched: self.fetched + other.fetched,
+            failed_transfers: self.failed_transfers + other.failed_transfers,
             accepted: self.accepted + other.accepted,
             refuted: self.refuted + other.refuted,
         }
@@ -142,7 +151,10 @@ impl Run {
         let executor = MockExecutor::new(scenario.limits)
             .with_time(clock.clone(), scenario.truth.clone())
             .with_faults(scenario.faults.clone());
-        let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &scenario.settings);
+        let disk = scenario.disk.map(|nature| SimDisk::new(clock.clone(), nature));
+        let tier = disk.map(|disk| Arc::new(disk) as Arc<dyn Tier>);
+        let settings = Settings { tier, ..scenario.settings.clone() };
+        let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &settings);
         let engine = match scenario.drafts {
             Some(wrong) => {
                 let drafter = MockDrafter::new(scenario.limits.vocab, wrong, 7);
@@ -164,6 +176,7 @@ impl Run {
             self.check_presence();
             match stepped {
                 Stepped::Ran => self.check_step(),
+                Stepped::Waiting => self.clock.advance(A_MOMENT),
                 Stepped::Lost => panic!("the device came back, but the engine gave up"),
                 Stepped::Idle => {
                     assert!(self.readers.is_empty(), "the engine rests although someone waits");
@@ -246,15 +259,19 @@ impl Run {
         }
     }
 
-    fn conclude(self) -> Outcome {
+    fn conclude(mut self) -> Outcome {
         let roster = self.engine.roster();
         assert_eq!(roster.pool.counts().referenced, 0, "nobody is here, so nothing is held");
         assert_eq!(roster.waiting().len() + roster.running().len(), 0, "nobody is here");
         assert_eq!(self.handle.board().queued(), 0, "nobody is queued");
         let last = self.scenario.intents.last().map_or(Duration::ZERO, |intent| intent.at);
-        let bound = last.as_secs_f64() + SLOWDOWN * judge::one_after_another(&self.scenario);
+        let tier = self.handle.board().metrics().tier;
+        let waited = last + tier.fetching;
+        let bound = waited.as_secs_f64() + SLOWDOWN * judge::one_after_another(&self.scenario);
         let took = self.clock.now().as_secs_f64();
         assert!(took <= bound, "the work took {took:.3} s, at most {bound:.3} s were expected");
+        self.outcome.fetched = tier.fetched_tokens;
+        self.outcome.failed_transfers = tier.failed_transfers;
         self.outcome
     }
 }

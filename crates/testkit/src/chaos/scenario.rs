@@ -8,6 +8,7 @@ use ropeway_engine::cost::CostModel;
 use ropeway_engine::{Class, ClientId, Pace, PolicyKind, Request, Settings};
 use ropeway_executor::{Limits, SamplingParams, Seed};
 
+use crate::disk::DiskNature;
 use crate::mock::Fault;
 use crate::rng::Rng;
 use crate::shrink::Shrink;
@@ -57,6 +58,8 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// How often drafted tokens are wrong, if there is a drafter.
     pub drafts: Option<f64>,
+    /// What kind of disk is below its memory, if there is one.
+    pub disk: Option<DiskNature>,
     /// Requests, in the order of their submission.
     pub intents: Vec<Intent>,
 }
@@ -78,7 +81,8 @@ impl Scenario {
         let faults = faults(&mut rng, trouble);
         let intents = visitors(&mut rng, &limits, trouble);
         let drafts = rng.pick(&[None, None, Some(0.1), Some(0.7)]);
-        Self { limits, settings, truth, faults, drafts, intents }
+        let disk = disk(&mut rng, &limits);
+        Self { limits, settings, truth, faults, drafts, disk, intents }
     }
 
     /// Whether a text with these tokens in it is meant to fail.
@@ -145,11 +149,12 @@ fn options(request: &Request) -> String {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limits, settings, truth, faults, drafts, intents } = self;
+        let Self { limits, settings, truth, faults, drafts, disk, intents } = self;
         writeln!(f, "{limits:?}")?;
         writeln!(f, "{} policy, {:?}, queue {}", settings.policy.name(), settings.pace, settings.queue)?;
         writeln!(f, "costs per step, token, row, pair and read: {:?}", truth.coefficients())?;
         writeln!(f, "share of drafts that are wrong: {drafts:?}")?;
+        writeln!(f, "disk: {disk:?}")?;
         for (index, intent) in intents.iter().enumerate() {
             writeln!(f, "{index:>4}  {intent}")?;
         }
@@ -189,6 +194,26 @@ fn machine(rng: &mut Rng) -> Limits {
         vocab: VOCAB,
         ..Limits::EXAMPLE
     }
+}
+
+/// No disk, a good one, a bad one.
+fn disk(rng: &mut Rng, limits: &Limits) -> Option<DiskNature> {
+    let reliable = DiskNature {
+        block_bytes: limits.block_tokens * size_of::<u64>(),
+        latency: Duration::from_micros(rng.between(10, 20_000) as u64),
+        each: Duration::from_micros(rng.between(1, 500) as u64),
+        ..DiskNature::RELIABLE
+    };
+    let bad = DiskNature {
+        room: rng.pick(&[8, 64, 1 << 20]),
+        refuses: 0.2,
+        lies: 0.05,
+        hangs: rng.pick(&[0.0, 0.1]),
+        forgets: 0.2,
+        seed: rng.bits(),
+        ..reliable
+    };
+    rng.pick(&[None, Some(reliable), Some(bad)])
 }
 
 /// What kind of trouble there is. A hiccup comes alone, for then nobody may fail: the step is computed again.
