@@ -50,6 +50,11 @@ pub trait Backend: Send + Sync {
     /// Ends every open request with [`EngineGone`](crate::SequenceError::EngineGone) and takes no more.
     fn stop(&self);
 
+    /// The engine, if it is one of this process: where its blocks are, and what is below its memory.
+    fn engine(&self) -> Option<&Handle> {
+        None
+    }
+
     /// Metrics and step records, if it computes the requests itself.
     fn board(&self) -> Option<&Board> {
         None
@@ -76,6 +81,10 @@ impl Backend for Handle {
 
     fn stop(&self) {
         Handle::stop(self);
+    }
+
+    fn engine(&self) -> Option<&Handle> {
+        Some(self)
     }
 
     fn board(&self) -> Option<&Board> {

@@ -205,7 +205,12 @@ impl Engine {
     }
 
     fn take_in(&mut self, submission: Submission) {
-        let Submission::Sequence(sequence) = submission else { return };
+        let sequence = match submission {
+            Submission::Sequence(sequence) => sequence,
+            Submission::Locate { names, tell } => return tell(self.locate(&names)),
+            Submission::Evict { names, forget } => return self.evict(&names, forget),
+            Submission::Wake => return,
+        };
         self.metrics.requests += 1;
         for _ in 0..sequence.rows() {
             self.scheduler.arrive(&sequence);

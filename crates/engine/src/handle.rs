@@ -16,12 +16,17 @@ use crate::request::{Rejected, Request, room};
 use crate::sequence::{Sequence, Ticket};
 use crate::settings::Settings;
 use crate::stream::{Event, EventStream, FinishReason, Usage, channel};
+use crate::tier::Tier;
 use crate::tokens::Tokens;
 
 /// What reaches the engine.
 pub(crate) enum Submission {
     /// A checked request.
     Sequence(Box<Sequence>),
+    /// Somebody wants to know where blocks are.
+    Locate { names: Vec<BlockHash>, tell: Box<dyn FnOnce(Vec<Located>) + Send> },
+    /// Cached blocks are to leave memory, and lower tiers as well if they are to be forgotten.
+    Evict { names: Vec<BlockHash>, forget: bool },
     /// Nothing, but an idle engine looks up.
     Wake,
 }
@@ -35,6 +40,16 @@ pub struct Handle {
     limits: Limits,
     queue: usize,
     next: Arc<AtomicU64>,
+    tier: Option<Arc<dyn Tier>>,
+}
+
+/// Where a block is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Located {
+    /// In memory.
+    pub memory: bool,
+    /// In a lower tier.
+    pub lower: bool,
 }
 
 /// A whole continuation.
@@ -57,8 +72,9 @@ impl Handle {
         let (sender, inbox) = sync_channel(settings.queue);
         let board = Arc::new(Board::default());
         let next = Arc::new(AtomicU64::new(0));
-        let handle =
-            Self { inbox: sender, board: Arc::clone(&board), clock, limits, queue: settings.queue, next };
+        let tier = settings.tier.clone().filter(|_| limits.block_bytes > 0);
+        let (queue, shared) = (settings.queue, Arc::clone(&board));
+        let handle = Self { inbox: sender, board: shared, clock, limits, queue, next, tier };
         (handle, inbox, board)
     }
 
@@ -83,6 +99,26 @@ impl Handle {
         self.board.stop();
         // A full inbox keeps the engine awake as well.
         let _ = self.inbox.try_send(Submission::Wake);
+    }
+
+    /// Where blocks go that memory has no room for, if there is such a place.
+    pub fn tier(&self) -> Option<&Arc<dyn Tier>> {
+        self.tier.as_ref()
+    }
+
+    /// Tells where the blocks with these names are, after the current step; never if the engine is busy or gone.
+    pub fn locate(&self, names: Vec<BlockHash>, tell: impl FnOnce(Vec<Located>) + Send + 'static) {
+        let _ = self.inbox.try_send(Submission::Locate { names, tell: Box::new(tell) });
+    }
+
+    /// Has cached blocks leave memory, as far as nobody uses them; they stay in lower tiers unless they are to be forgotten.
+    pub fn evict(&self, names: Vec<BlockHash>, forget: bool) {
+        let _ = self.inbox.try_send(Submission::Evict { names, forget });
+    }
+
+    /// The names of the full blocks of these tokens, as requests with this salt have them.
+    pub fn names(&self, salt: &[u8], tokens: &[u32]) -> Vec<BlockHash> {
+        Chain::new(BlockHash::root(salt), self.limits.block_tokens, tokens).prompt().to_vec()
     }
 
     /// Hands a request to the engine. Never waits: what can't be served, or not now, is turned down at once.

@@ -69,7 +69,7 @@ pub use clock::{Clock, SystemClock};
 pub use draft::{DraftModel, DraftTotals, Drafter, Mismatch, Speculation};
 pub use engine::{Engine, Stepped};
 pub use guide::{Grammar, Guide, GuideError, Progress};
-pub use handle::{Completion, Handle};
+pub use handle::{Completion, Handle, Located};
 pub use record::StepRecord;
 pub use request::{Class, ClientId, Rejected, Request};
 pub use scheduler::policy::PolicyKind;

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
+use crate::handle::Located;
+use crate::kv::BlockHash;
 use crate::scheduler::Plan;
 use crate::sequence::Slot;
 use crate::tier::{Keeper, Loading, Tier};
@@ -68,6 +70,23 @@ impl Engine {
         if let Some(keeper) = &self.keeper {
             let names = (0..sequence.table.blocks().len()).filter_map(|block| sequence.chain.get(block));
             keeper.forget(names);
+        }
+    }
+
+    pub(super) fn locate(&self, names: &[BlockHash]) -> Vec<Located> {
+        let lower = |name: BlockHash| self.roster.tier.as_ref().is_some_and(|tier| tier.holds(name));
+        let memory = |name: BlockHash| self.roster.pool.find(name).is_some();
+        names.iter().map(|name| Located { memory: memory(*name), lower: lower(*name) }).collect()
+    }
+
+    pub(super) fn evict(&mut self, names: &[BlockHash], forget: bool) {
+        for name in names {
+            self.roster.pool.evict(*name);
+        }
+        let Self { keeper: Some(keeper), roster, executor, .. } = self else { return };
+        keeper.spill(&mut roster.pool, executor.as_mut());
+        if forget {
+            keeper.forget(names.iter().copied());
         }
     }
 

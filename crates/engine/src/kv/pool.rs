@@ -83,7 +83,8 @@ impl Pool {
         let mut index = Index::default();
         index.reserve(total);
         let counts = Counts { free: total, ..Counts::default() };
-        let mut pool = Self { blocks: vec![block; total], front: NONE, back: NONE, index, counts, news: None };
+        let mut pool =
+            Self { blocks: vec![block; total], front: NONE, back: NONE, index, counts, news: None };
         for block in 0..total as u32 {
             pool.link_back(block);
         }
@@ -183,6 +184,22 @@ impl Pool {
         if let Some(hash) = self.blocks[block.0 as usize].hash.take() {
             self.index.remove(&hash);
         }
+    }
+
+    /// Gives up content that nobody holds, as if its block were needed; whether there was any.
+    pub fn evict(&mut self, hash: BlockHash) -> bool {
+        let unheld = |block: &BlockId| self.blocks[block.0 as usize].refs == 0;
+        let Some(block) = self.find(hash).filter(unheld) else { return false };
+        self.index.remove(&hash);
+        self.blocks[block.0 as usize].hash = None;
+        self.unlink(block.0);
+        self.link_front(block.0);
+        self.counts.cached -= 1;
+        self.counts.free += 1;
+        if let Some(news) = &mut self.news {
+            news.evicted.push((block, hash));
+        }
+        true
     }
 
     /// Whether more than one table holds `block`, so that none may write to it.

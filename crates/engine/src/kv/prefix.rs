@@ -79,6 +79,11 @@ impl Chain {
         Self { root, prompt, answer: Vec::new(), block_tokens }
     }
 
+    /// The hashes of the prompt's full blocks.
+    pub fn prompt(&self) -> &[BlockHash] {
+        &self.prompt
+    }
+
     /// The same, with room for the blocks of an answer: a step allocates nothing.
     pub fn with_room(mut self, tokens: usize) -> Self {
         self.answer.reserve(tokens.div_ceil(self.block_tokens));

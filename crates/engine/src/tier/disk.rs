@@ -1,7 +1,7 @@
 //! A disk area as a tier.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ropeway_kvdisk::{Fetch, FetchPoll, Shelf};
 
@@ -29,6 +29,15 @@ impl Tier for Shelf {
 
     fn forget(&self, hash: BlockHash) {
         Shelf::forget(self, &hash.bytes());
+    }
+
+    fn pin(&self, pin: &str, hashes: &[BlockHash], until: SystemTime) -> usize {
+        let keys: Vec<_> = hashes.iter().copied().map(BlockHash::bytes).collect();
+        Shelf::pin(self, pin, &keys, until)
+    }
+
+    fn unpin(&self, pin: &str) {
+        Shelf::unpin(self, pin);
     }
 
     fn flush(&self, within: Duration) {

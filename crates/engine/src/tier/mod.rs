@@ -15,7 +15,7 @@ mod keeper;
 mod loading;
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::kv::BlockHash;
 
@@ -35,6 +35,18 @@ pub trait Tier: fmt::Debug + Send + Sync {
 
     /// What is stored under this name is not to be trusted.
     fn forget(&self, hash: BlockHash);
+
+    /// Keeps blocks from being given up for others until then, whether they are there yet or not, in place of those that
+    /// had this pin before. How many of them, from the first on, may be kept so.
+    fn pin(&self, pin: &str, hashes: &[BlockHash], until: SystemTime) -> usize {
+        let _ = (pin, hashes, until);
+        0
+    }
+
+    /// Undoes [`Tier::pin`].
+    fn unpin(&self, pin: &str) {
+        let _ = pin;
+    }
 
     /// Waits until what was stored is safe, at most so long. For the end of an engine only.
     fn flush(&self, within: Duration);
