@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::folder::FolderLock;
+use crate::load::{Ignored, load};
 use crate::options::{OpenError, Options};
 use crate::reader;
 use crate::shared::{End, Errands, Shared};
@@ -27,7 +28,7 @@ impl Disk {
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let shared = Arc::new(Shared::new(options));
         let lock = FolderLock::take_in(&shared.folder);
-        writer::load(&shared).map_err(OpenError::folder(&shared.options.dir))?;
+        find(&shared).map_err(OpenError::folder(&shared.options.dir))?;
         let lock = match lock {
             Ok(lock) => {
                 writer::shrink(&shared);
@@ -79,6 +80,21 @@ impl Disk {
     pub fn close(&self, within: Duration) {
         self.running.close(within);
     }
+}
+
+/// Finds what is in the folder.
+fn find(shared: &Shared) -> io::Result<()> {
+    let mut state = shared.lock();
+    let loaded = load(&shared.folder, &mut state.index)?;
+    let has_blocks = state.index.blocks() > 0;
+    drop(state);
+    for Ignored { id, why, .. } in loaded.ignored {
+        tracing::warn!(target: "kvdisk", file = id.file_name(), %why, "a segment is ignored");
+    }
+    if has_blocks && !loaded.has_snapshot {
+        tracing::info!(target: "kvdisk", "the index is missing or damaged: blocks count as used when written");
+    }
+    Ok(())
 }
 
 /// The threads, and what they share with callers.

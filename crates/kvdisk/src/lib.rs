@@ -17,6 +17,8 @@ mod fetch;
 mod folder;
 mod format;
 mod index;
+pub mod inspect;
+mod load;
 mod options;
 mod reader;
 mod shared;

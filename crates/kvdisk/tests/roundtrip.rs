@@ -1,6 +1,6 @@
 //! Blocks come back as they were stored, by any way.
 
-#[expect(dead_code, reason = "each test file uses a part")]
+#[allow(dead_code, reason = "each test file uses a part")]
 mod support;
 
 use ropeway_kvdisk::{Disk, FetchPoll, Stored};

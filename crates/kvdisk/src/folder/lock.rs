@@ -34,6 +34,13 @@ impl FolderLock {
         }
     }
 
+    /// Whether a process writes to a folder now.
+    pub(crate) fn is_taken(folder: &Folder) -> bool {
+        // Opened for reading, so that looking creates nothing and works without the right to write.
+        let file = File::open(folder.lock());
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
     /// Whether the file at that path is the one that is locked: the folder may have been deleted and made anew.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         #[cfg(unix)]

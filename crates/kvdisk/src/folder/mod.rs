@@ -26,6 +26,12 @@ const LAST_ID: u32 = 0xf000_0000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SegmentId(pub(crate) u32);
 
+impl SegmentId {
+    pub(crate) fn file_name(self) -> String {
+        format!("{:08x}.{ENDING}", self.0)
+    }
+}
+
 /// A folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
@@ -42,7 +48,7 @@ impl Folder {
     }
 
     pub(crate) fn segment(&self, id: SegmentId) -> PathBuf {
-        self.dir.join(format!("{:08x}.{ENDING}", id.0))
+        self.dir.join(id.file_name())
     }
 
     pub(crate) fn index(&self) -> PathBuf {
@@ -70,6 +76,12 @@ impl Folder {
         }
         found.sort_unstable();
         Ok(found)
+    }
+
+    /// Whether a file is one of those that make up an area.
+    pub(crate) fn is_ours(&self, path: &Path) -> bool {
+        segment_id(path).is_some()
+            || [self.index(), self.index_draft(), self.lock()].iter().any(|ours| ours == path)
     }
 
     /// Deletes a segment; one that is gone already is no error.

@@ -114,7 +114,7 @@ impl Drop for Extent {
 
 /// A block can't be read or is damaged: it is forgotten. If the file is gone, all its blocks are.
 fn note_failure(shared: &Shared, place: Place, error: Option<io::Error>) {
-    let file = format!("{:08x}.kv", place.segment.0);
+    let file = place.segment.file_name();
     let mut state = shared.lock();
     state.counters.read_failures += 1;
     // It may have been reclaimed or forgotten since the read was planned: then nothing is wrong.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! fetches:  A [0 1 2 3 4 5 ...]   B [0 1 2 ...]
-//! turns:    A 0-3 | B 0-2 | A 4-7 | ...          neighbours on disk are one read of at most 8 MiB
+//! turns:    A 0-3 | B 0-2 | A 4-7 | ...          neighbours on disk are one read of at most 2 MiB
 //! ```
 //!
 //! Staging memory is bounded over all fetches. A fetch that holds none may always read one block, so that no fetch

@@ -10,8 +10,9 @@ use crate::index::Place;
 use crate::shared::{Shared, Staged, State, wall_seconds};
 use crate::staging::Buffer;
 
-/// Bytes of one read at most: enough to reach a disk's speed, small enough that fetches take turns.
-const EXTENT: u64 = 8 << 20;
+/// Bytes of one read at most. Two threads with 2 MiB each read 4.4 GB/s on the reference machine, with 8 MiB 2.5 GB/s (more
+/// memory is touched) and with one block each 4.0 GB/s; the first block is there after 0.7 ms instead of 4.
+const EXTENT: u64 = 2 << 20;
 
 /// A piece of work for a reader thread.
 pub(crate) struct Job {

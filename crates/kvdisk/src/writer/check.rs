@@ -4,24 +4,11 @@ use std::io;
 use std::time::{Instant, SystemTime};
 
 use super::{CHECK, SAVE, Writer, next_id};
-use crate::folder::scan::{FoundSegment, read_segment};
-use crate::folder::{FolderLock, SegmentId, snapshot};
+use crate::folder::scan::read_segment;
+use crate::folder::{FolderLock, SegmentId};
 use crate::format::PAGE;
-use crate::index::Segment;
-use crate::shared::{Shared, State};
-
-/// Finds what is in the folder.
-pub(crate) fn load(shared: &Shared) -> io::Result<()> {
-    for (id, bytes) in shared.folder.segments()? {
-        learn(shared, id, bytes);
-    }
-    let mut state = shared.lock();
-    if snapshot::load(&shared.folder, &mut state.index).is_none() && state.index.blocks() > 0 {
-        drop(state);
-        tracing::info!(target: "kvdisk", "the index is missing or damaged: blocks count as used when written");
-    }
-    Ok(())
-}
+use crate::load;
+use crate::shared::Shared;
 
 /// Deletes the segments unused for longest until the area has the size that is allowed.
 pub(crate) fn shrink(shared: &Shared) {
@@ -37,7 +24,7 @@ pub(crate) fn shrink(shared: &Shared) {
         state.counters.reclaimed_blocks += forgotten;
         drop(state);
         if let Err(error) = shared.folder.remove(id) {
-            tracing::warn!(target: "kvdisk", file = name(id), %error, "a segment can't be deleted");
+            tracing::warn!(target: "kvdisk", file = id.file_name(), %error, "a segment can't be deleted");
             return;
         }
     }
@@ -48,29 +35,15 @@ fn learn(shared: &Shared, id: SegmentId, bytes: u64) {
     let found = read_segment(&shared.folder, id);
     let mut state = shared.lock();
     match found {
-        Ok(found) => add(&mut state, id, &found),
+        Ok(found) => load::add(&mut state.index, id, &found),
         Err(error) => {
             let is_new = state.index.unreadable.insert(id, bytes) != Some(bytes);
             drop(state);
             if is_new {
-                tracing::warn!(target: "kvdisk", file = name(id), %error, "a segment is ignored");
+                tracing::warn!(target: "kvdisk", file = id.file_name(), %error, "a segment is ignored");
             }
         }
     }
-}
-
-fn add(state: &mut State, id: SegmentId, found: &FoundSegment) {
-    let shelf = state.index.shelf(&found.header.spec);
-    let mut segment = Segment::new(shelf, found.header.nonce, found.slots.len());
-    segment.bytes = found.bytes;
-    segment.is_complete = found.is_complete;
-    state.index.unreadable.remove(&id);
-    state.index.add_segment(id, segment);
-    found.slots.iter().for_each(|line| state.index.append(id, line));
-}
-
-fn name(id: SegmentId) -> String {
-    format!("{:08x}.kv", id.0)
 }
 
 impl Writer {
@@ -81,13 +54,18 @@ impl Writer {
         self.refresh();
         self.go_on(now);
         self.expire_pins();
-        if now >= self.next_save && self.lock.is_some() {
+        if now >= self.next_save {
             self.next_save = now + SAVE;
-            if self.shared.lock().index.now() != self.saved {
-                self.save();
-            }
+            self.save_changes();
+            self.trim();
         }
-        self.trim();
+    }
+
+    fn save_changes(&mut self) {
+        let has_changed = self.shared.lock().index.now() != self.saved;
+        if has_changed && self.lock.is_some() {
+            self.save();
+        }
     }
 
     /// Tries to write again when it is time.
@@ -98,7 +76,7 @@ impl Writer {
         }
     }
 
-    fn expire_pins(&self) {
+    pub(super) fn expire_pins(&self) {
         let mut state = self.shared.lock();
         for (shelf, name) in state.index.pins.expired(SystemTime::now()) {
             state.index.unpin(shelf, &name);
@@ -211,7 +189,9 @@ impl Writer {
         let blocks = state.index.forget_from(id, u32::try_from(whole).unwrap_or(u32::MAX));
         drop(state);
         self.active.retain(|_, active| active.id != id);
-        tracing::warn!(target: "kvdisk", file = name(id), blocks, "a segment was cut: blocks are forgotten");
+        if blocks > 0 {
+            tracing::warn!(target: "kvdisk", file = id.file_name(), blocks, "a segment was cut: blocks are forgotten");
+        }
     }
 
     /// Another process adds to this segment.
@@ -221,7 +201,7 @@ impl Writer {
         let Some(segment) = state.index.segment_mut(id) else { return };
         if segment.nonce != found.header.nonce {
             state.index.remove_segment(id);
-            add(&mut state, id, &found);
+            load::add(&mut state.index, id, &found);
             return;
         }
         segment.bytes = found.bytes;

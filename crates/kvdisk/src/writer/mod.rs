@@ -25,7 +25,7 @@ use crate::shared::{End, Queued, Shared, State, Stop, wall_seconds};
 use active::Active;
 use pace::Pace;
 
-pub(crate) use check::{load, shrink};
+pub(crate) use check::shrink;
 
 /// How often the folder is looked at and what was written is synced.
 const CHECK: Duration = Duration::from_secs(5);

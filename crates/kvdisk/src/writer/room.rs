@@ -53,6 +53,7 @@ impl Writer {
             self.shared.lock().index.unreadable.remove(&id);
             return Ok(true);
         }
+        self.expire_pins();
         let victim = self.shared.lock().index.victim();
         let Some(victim) = victim.or_else(|| self.complete_oldest()) else { return Ok(false) };
         for run in self.survivors(victim) {
