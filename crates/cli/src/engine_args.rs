@@ -17,8 +17,9 @@ use ropeway_weights::Checkpoint;
 
 use crate::draft_model::{DraftModelArg, draft_model_for};
 use crate::failure::Failure;
+use crate::kv_disk::KvDiskArgs;
 use crate::memory::{self, parse_size};
-use crate::model_args::{KvRoom, ModelArgs, Room};
+use crate::model_args::{KvRoom, Loaded, ModelArgs, Room};
 use crate::pulling::open_hub;
 use crate::speculation;
 
@@ -63,6 +64,9 @@ pub struct EngineArgs {
     /// MODEL=NAME gives one of several models its own
     #[arg(long, value_name = "[MODEL=]NAME")]
     draft_model: Vec<DraftModelArg>,
+    /// What is kept on disk.
+    #[command(flatten)]
+    pub kv_disk: KvDiskArgs,
 }
 
 /// How many conversations an engine is started for.
@@ -109,19 +113,26 @@ impl EngineArgs {
         };
         let room = Room { kv, step: STEP };
         let Some(draft) = draft_model_for(&self.draft_model, &files.name) else {
-            let loaded = options.load_files(files, room)?;
+            let mut loaded = options.load_files(files, room)?;
             let memory = loaded.executor.memory();
-            let engine = spawn(Box::new(loaded.executor), &self.settings());
+            let settings = self.settings_for(&mut loaded, &options.machine())?;
+            let engine = spawn(Box::new(loaded.executor), &settings);
             return Ok(Started::new(loaded.files, loaded.checkpoint, engine, options.machine(), memory));
         };
         let draft = options.files(&open_hub()?, draft)?;
-        let (loaded, draft) = options.load_with_draft(files, &draft, room)?;
+        let (mut loaded, draft) = options.load_with_draft(files, &draft, room)?;
         let memory = loaded.executor.memory() + draft.memory();
-        let engine = spawn_with_draft_model(Box::new(loaded.executor), Box::new(draft), &self.settings())
-            .map_err(|error| {
-                Failure::new(error, "choose a smaller model of the same family with --draft-model")
-            })?;
+        let settings = self.settings_for(&mut loaded, &options.machine())?;
+        let engine = spawn_with_draft_model(Box::new(loaded.executor), Box::new(draft), &settings).map_err(
+            |error| Failure::new(error, "choose a smaller model of the same family with --draft-model"),
+        )?;
         Ok(Started::new(loaded.files, loaded.checkpoint, engine, options.machine(), memory))
+    }
+
+    /// The same for a model that was loaded, with its place on disk.
+    fn settings_for(&self, loaded: &mut Loaded, machine: &Machine) -> Result<Settings, Failure> {
+        let tier = self.kv_disk.tier(loaded, machine.threads().most())?;
+        Ok(Settings { tier, ..self.settings() })
     }
 
     /// How requests share the machine.

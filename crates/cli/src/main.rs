@@ -2,7 +2,7 @@
 //!
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
-//! [`model_args`] and [`embedder_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`sampling_args`] how tokens
+//! [`model_args`] and [`embedder_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`kv_disk`] what it keeps on disk, [`sampling_args`] how tokens
 //! are chosen, [`settings`] where a server's settings come from, [`memory`] sizes of memory, [`interrupt`] signals, [`plot`]
 //! SVG, [`grammar_workers`] processes that compile grammars, [`descriptors`] open files.
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143
@@ -17,6 +17,7 @@ mod facts;
 mod failure;
 mod grammar_workers;
 mod interrupt;
+mod kv_disk;
 mod load_report;
 mod machine_args;
 mod memory;

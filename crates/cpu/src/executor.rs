@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ropeway_executor::{Batch, BlockId, CostGuess, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_kernels::activations;
 use ropeway_kernels::compute::ComputeSource;
-use ropeway_kernels::kv::{BLOCK, KvFormat};
+use ropeway_kernels::kv::{BLOCK, KvFormat, KvLayout};
 use ropeway_machine::{LeaseRequest, Machine, Seat, Tenant, Threads};
 use ropeway_model::load::Progress;
 use ropeway_model::{
@@ -150,6 +150,11 @@ impl CpuExecutor {
     pub fn memory(&self) -> u64 {
         let kv = KvCache::bytes_for(&self.decoder.spec, self.kv.layout().format, self.kv.blocks());
         (self.decoder.weight_bytes() + kv) as u64
+    }
+
+    /// How its blocks are laid out.
+    pub fn kv_layout(&self) -> KvLayout {
+        self.kv.layout()
     }
 
     /// Its place on the machine.

@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - [`executor`]: the executor itself; `guess`: what a step will cost before any was measured.
+//! - `identity`: what keys and values depend on besides the tokens.
 //! - [`sampling`]: from a row of logits to a token.
 
 #![allow(
@@ -11,6 +12,7 @@
 
 pub mod executor;
 mod guess;
+mod identity;
 pub mod sampling;
 
 pub use executor::{CpuExecutor, CpuOptions};

@@ -43,6 +43,8 @@ pub struct Board {
     pub(crate) queue: Queue,
     /// Set once the engine is to stop, whatever it is doing.
     stop: AtomicBool,
+    /// Set once its thread is done.
+    ended: AtomicBool,
     device: AtomicU8,
 }
 
@@ -85,6 +87,14 @@ impl Board {
     /// Whether the engine is to stop.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn stop(&self) {

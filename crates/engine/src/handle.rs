@@ -101,6 +101,11 @@ impl Handle {
         let _ = self.inbox.try_send(Submission::Wake);
     }
 
+    /// Whether its thread is done: everything that was to be stored in a lower tier is on its way.
+    pub fn has_ended(&self) -> bool {
+        self.board.ended()
+    }
+
     /// Where blocks go that memory has no room for, if there is such a place.
     pub fn tier(&self) -> Option<&Arc<dyn Tier>> {
         self.tier.as_ref()

@@ -49,5 +49,6 @@ fn turn(mut engine: Engine) {
             Stepped::Lost => panic!("the device was lost and could not be restarted"),
         }
     }
-    engine.save_all(FAREWELL);
+    engine.end(FAREWELL);
+    engine.say_goodbye();
 }

@@ -96,7 +96,7 @@ fn the_end_of_an_engine_stores_what_has_a_name() {
     let disk = new_disk(&clock, DiskNature::RELIABLE);
     let mut bench = bench(&disk, &clock);
     bench.ask(&prompt(1, 100));
-    bench.engine.save_all(Duration::from_secs(1));
+    bench.engine.end(Duration::from_secs(1));
     assert_eq!(disk.blocks(), 6);
 }
 

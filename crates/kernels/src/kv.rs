@@ -30,6 +30,15 @@ pub enum KvFormat {
 }
 
 impl KvFormat {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::S16 => "s16",
+            Self::Q8 => "q8",
+        }
+    }
+
     fn element_bytes(self) -> usize {
         match self {
             Self::F32 => 4,

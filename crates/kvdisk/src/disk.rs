@@ -1,5 +1,6 @@
 //! One area on disk.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -95,6 +96,12 @@ fn find(shared: &Shared) -> io::Result<()> {
         tracing::info!(target: "kvdisk", "the index is missing or damaged: blocks count as used when written");
     }
     Ok(())
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("options", &self.running.shared.options).finish_non_exhaustive()
+    }
 }
 
 /// The threads, and what they share with callers.

@@ -16,6 +16,7 @@
 //! can't defend against is another process truncating or rewriting a file while it is mapped.
 
 mod checkpoint;
+pub mod digest;
 mod error;
 mod floats;
 mod form;

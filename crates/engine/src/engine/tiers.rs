@@ -95,10 +95,19 @@ impl Engine {
         self.keeper.as_ref().is_some_and(Keeper::is_fetching)
     }
 
-    /// Stores everything that has a name, within that time; for the end.
-    pub fn save_all(&mut self, within: Duration) {
+    /// Ends every request and stores everything that has a name, within that time.
+    pub fn end(&mut self, within: Duration) {
+        let everyone: Vec<_> = self.roster.everyone().collect();
+        for slot in everyone {
+            drop(self.roster.remove(slot));
+        }
         let end = self.clock.now().saturating_add(within);
         let Self { keeper: Some(keeper), roster, executor, .. } = self else { return };
         keeper.save_all(&mut roster.pool, executor.as_mut(), end);
+    }
+
+    /// Tells whoever holds a handle that its thread is done.
+    pub(crate) fn say_goodbye(&self) {
+        self.board.end();
     }
 }

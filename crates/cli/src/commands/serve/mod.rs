@@ -16,10 +16,11 @@ mod logs;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use ropeway_engine::Handle;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 use ropeway_server::connections::slots::ConnectionLimits;
 use ropeway_server::guard::Guard;
@@ -41,6 +42,10 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::model_args::ModelArgs;
 use crate::output::tell;
+
+/// Time for storing keys and values when the drain time is used up; less than what is left until the process ends for
+/// certain.
+const LAST_BLOCKS: Duration = Duration::from_millis(300);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,8 +127,11 @@ impl Serve {
         let drain = Duration::from_secs(self.drain_timeout);
         let ending = end::hear(drain)?;
         let (failed, failure) = tokio::sync::oneshot::channel();
+        let kv_disk = self.engine.kv_disk.clone();
         self.load(Arc::clone(&app), shelves, addresses, failed);
         let (told, was_told) = tokio::sync::oneshot::channel();
+        let began = Arc::new(OnceLock::new());
+        let begins = Arc::clone(&began);
         let shutdown = async move {
             tokio::select! {
                 () = ending => {}
@@ -133,8 +141,11 @@ impl Serve {
                     let _ = told.send(failure);
                 }
             }
+            let _ = begins.set(Instant::now());
         };
-        listening.serve(app, drain, shutdown).await?;
+        listening.serve(Arc::clone(&app), drain, shutdown).await?;
+        let left = drain.saturating_sub(began.get().map_or(Duration::ZERO, Instant::elapsed));
+        kv_disk.finish(&engines(&app), left.max(LAST_BLOCKS));
         was_told.await.map_or(Ok(()), Err)
     }
 
@@ -209,6 +220,11 @@ impl Serve {
             }
         });
     }
+}
+
+/// The engines of this process.
+fn engines(app: &App) -> Vec<Handle> {
+    app.models.all().iter().filter_map(|model| model.engine().engine().cloned()).collect()
 }
 
 /// Loads a model, unless its name is taken.
