@@ -130,7 +130,7 @@ impl State {
 
     /// Bytes of all files if so many blocks were added.
     pub(crate) fn file_bytes(&self, more_blocks: u64) -> u64 {
-        self.index.file_bytes() + snapshot_bytes(&self.index, more_blocks)
+        self.index.file_bytes().saturating_add(snapshot_bytes(&self.index, more_blocks))
     }
 
     /// Whether a block may be queued now.

@@ -81,8 +81,9 @@ impl Index {
 
     /// Bytes of all segments, the unreadable ones and what active ones still need to be completed included.
     pub(crate) fn file_bytes(&self) -> u64 {
-        let segments: u64 = self.segments.values().map(|segment| segment.bytes + segment.reserve).sum();
-        segments + self.unreadable.values().sum::<u64>()
+        let segments = self.segments.values().flat_map(|segment| [segment.bytes, segment.reserve]);
+        // Sparse files may claim any length.
+        segments.chain(self.unreadable.values().copied()).fold(0, u64::saturating_add)
     }
 
     /// The greatest number that any segment has.

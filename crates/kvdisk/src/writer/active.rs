@@ -18,15 +18,30 @@ const PART: u64 = 32;
 /// And no larger than this: carrying over its blocks stays a matter of a second.
 const LARGEST: u64 = 256 << 20;
 
-/// How many slots segments of such blocks have.
-pub(super) fn slots_of_segment(size: u64, block_bytes: usize) -> u32 {
-    let room = (size / PART).min(LARGEST).saturating_sub(2 * PAGE as u64);
-    (room / stride(block_bytes) as u64).clamp(1, u64::from(MAX_SLOTS)) as u32
+/// How large segments are in an area of a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) slots: u32,
+    stride: usize,
 }
 
-/// Bytes of a completed segment.
-pub(super) fn segment_bytes(slots: u32, block_bytes: usize) -> u64 {
-    record_offset(slots, stride(block_bytes)) + footer_bytes(slots) as u64
+impl Geometry {
+    pub(super) fn new(size: u64, block_bytes: usize) -> Self {
+        let stride = stride(block_bytes);
+        let room = (size / PART).min(LARGEST).saturating_sub(2 * PAGE as u64);
+        let slots = (room / stride as u64).clamp(1, u64::from(MAX_SLOTS)) as u32;
+        Self { slots, stride }
+    }
+
+    /// Bytes of a full, completed segment.
+    pub(super) fn segment_bytes(self) -> u64 {
+        record_offset(self.slots, self.stride) + footer_bytes(self.slots) as u64
+    }
+
+    /// Bytes that so many blocks, no more than a segment has slots, may add: a segment may have to be begun for them.
+    pub(super) fn new_bytes(self, blocks: u64) -> u64 {
+        blocks * self.stride as u64 + (PAGE + footer_bytes(self.slots)) as u64
+    }
 }
 
 /// A block to be added.

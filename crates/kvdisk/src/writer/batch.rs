@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use super::active::{self, NewRecord};
+use super::active::{Active, Geometry, NewRecord};
 use super::room::NoRoom;
 use super::{ACTIVE, RETRY, Writer};
 use crate::format::FooterLine;
@@ -55,9 +55,13 @@ impl Writer {
 
     /// Writes as many blocks as the active segment has room for; says how many.
     fn write_some(&mut self, shelf: ShelfId, batch: &[Queued]) -> Result<usize, WhyNot> {
+        let slots = self.active.get(&shelf).map_or(0, Active::room);
+        let slots = if slots == 0 { self.geometry(shelf).slots as usize } else { slots };
+        let batch = &batch[..batch.len().min(slots)];
         self.keep_floor(batch)?;
         self.make_room(shelf, batch.len() as u64)?;
         self.activate(shelf)?;
+        // What was carried over may have taken slots.
         let Some(active) = self.active.get_mut(&shelf) else { return Ok(0) };
         let batch = &batch[..batch.len().min(active.room())];
         let first = self.shared.lock().index.ticks(batch.len() as u64);
@@ -135,11 +139,10 @@ impl Writer {
         }
     }
 
-    /// Bytes of a segment of this shelf when it is full.
-    pub(super) fn full_segment_bytes(&self, shelf: ShelfId) -> u64 {
+    /// How large segments of this shelf are.
+    pub(super) fn geometry(&self, shelf: ShelfId) -> Geometry {
         let block_bytes = self.shared.lock().index.shelves.spec(shelf).block_bytes;
-        let slots = active::slots_of_segment(self.shared.options.size, block_bytes);
-        active::segment_bytes(slots, block_bytes)
+        Geometry::new(self.shared.options.size, block_bytes)
     }
 }
 

@@ -165,7 +165,7 @@ impl Writer {
     /// Begins a segment for a shelf.
     fn begin_segment(&mut self, shelf: ShelfId) -> io::Result<()> {
         let spec = self.shared.lock().index.shelves.spec(shelf).clone();
-        let slots = active::slots_of_segment(self.shared.options.size, spec.block_bytes);
+        let slots = self.geometry(shelf).slots;
         let id = self.next_id;
         self.next_id = SegmentId(id.0 + 1);
         let active = Active::create(&self.shared.folder, id, &spec, slots).inspect_err(|_| {

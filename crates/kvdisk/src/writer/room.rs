@@ -7,8 +7,9 @@ use super::active::NewRecord;
 use super::batch::WhyNot;
 use super::{BATCH, Writer};
 use crate::folder::SegmentId;
-use crate::format::{FooterLine, PAGE, footer_bytes, record_offset};
+use crate::format::{FooterLine, record_offset};
 use crate::index::{Place, ShelfId, Slot};
+use crate::options::Options;
 use crate::reader::is_record;
 use crate::staging::scratch;
 
@@ -27,15 +28,15 @@ pub(super) struct NoRoom {
 impl Writer {
     /// Reclaims until so many blocks fit, leaving room to carry over a segment's worth.
     pub(super) fn make_room(&mut self, shelf: ShelfId, blocks: u64) -> Result<(), WhyNot> {
-        let segment = self.full_segment_bytes(shelf);
-        let size = self.shared.options.size;
+        let geometry = self.geometry(shelf);
+        let (segment, size) = (geometry.segment_bytes(), self.shared.options.size);
         let needed = FEWEST * segment;
         if needed > size {
             return Err(NoRoom { needed }.into());
         }
-        let new = blocks * self.shared.lock().index.shelves.stride(shelf) as u64 + frame();
+        let new = geometry.new_bytes(blocks);
         for _ in 0..RECLAIMS {
-            if self.shared.lock().file_bytes(blocks) + new + segment <= size {
+            if self.shared.lock().file_bytes(blocks).saturating_add(new + segment) <= size {
                 return Ok(());
             }
             if !self.reclaim()? {
@@ -104,7 +105,7 @@ impl Writer {
         let read = file.read_at(memory.bytes_mut(), offset).unwrap_or(0);
         let records = source.intact(&memory.bytes()[..read]);
         let mut rest = records.as_slice();
-        while !rest.is_empty() && self.has_room_to_carry(rest.len(), source.stride) {
+        while !rest.is_empty() && self.has_room_to_carry(source.shelf, rest.len() as u64) {
             self.activate(source.shelf)?;
             let Some(active) = self.active.get_mut(&source.shelf) else { return Ok(()) };
             let (now, later) = rest.split_at(rest.len().min(active.room()));
@@ -129,10 +130,10 @@ impl Writer {
         }
     }
 
-    fn has_room_to_carry(&self, blocks: usize, stride: usize) -> bool {
-        let new = (blocks * stride) as u64 + frame();
-        let fits = self.shared.lock().file_bytes(blocks as u64) + new <= self.shared.options.size;
-        let floor = self.shared.options.floor;
+    fn has_room_to_carry(&self, shelf: ShelfId, blocks: u64) -> bool {
+        let Options { size, floor, .. } = self.shared.options;
+        let new = self.geometry(shelf).new_bytes(blocks);
+        let fits = self.shared.lock().file_bytes(blocks).saturating_add(new) <= size;
         fits && self.shared.folder.free_bytes().is_none_or(|free| free >= floor.saturating_add(new))
     }
 
@@ -148,11 +149,6 @@ impl Writer {
             stride: state.index.shelves.stride(segment.shelf),
         })
     }
-}
-
-/// Bytes that beginning a segment may add beside its records.
-fn frame() -> u64 {
-    (PAGE + footer_bytes(crate::format::MAX_SLOTS)) as u64
 }
 
 /// Slots beside each other that are carried over.
