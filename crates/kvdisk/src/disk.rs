@@ -14,6 +14,9 @@ use crate::shelf::{Shelf, ShelfSpec};
 use crate::status::Status;
 use crate::writer::{self, Writer};
 
+/// Time that completing the files takes, usually far less.
+const COMPLETING: Duration = Duration::from_millis(500);
+
 /// One area on disk, shared by all models of the process. Cheap to clone.
 ///
 /// The threads end with [`Disk::close`], or when the last clone and the last [`Shelf`] are dropped.
@@ -137,7 +140,9 @@ impl Running {
     }
 
     fn close(&self, within: Duration) {
-        self.shared.lock().end = Some(End::Orderly(Instant::now() + within));
+        // A part of the time is kept for completing the files.
+        let until = Instant::now() + within.saturating_sub(COMPLETING.min(within / 4));
+        self.shared.lock().end = Some(End::Orderly(until));
         self.shared.writer_wake.notify_one();
         let is_done = self.wait(within, |state| state.has_ended);
         self.shared.readers.end();

@@ -16,6 +16,7 @@ mod disk;
 mod fetch;
 mod folder;
 mod format;
+mod geometry;
 mod index;
 pub mod inspect;
 mod load;

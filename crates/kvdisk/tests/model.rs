@@ -252,8 +252,14 @@ fn perform_all(size: u64, is_roomy: bool, operations: &[Operation]) {
     run.check();
 }
 
+/// Cases cost files and syncs: an eighth of the usual number. `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig { cases: usual.cases / 8, failure_persistence: None, ..usual }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn with_room_nothing_is_lost_but_what_was_damaged(operations in vec(operation(), 1..40)) {

@@ -192,11 +192,14 @@ fn an_area_too_small_for_a_models_blocks_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Disk::open(options(dir.path(), 1 << 20)).unwrap();
     let shelf = disk.shelf(ShelfSpec { block_bytes: 400_000, ..spec(1) });
-    assert_eq!(shelf.store(key(1), |_| {}), Stored::Queued);
-    assert!(!disk.flush(LONG));
-    let stopped = disk.status().stopped.unwrap();
-    assert!(stopped.contains("allow at least"), "{stopped}");
-    assert_eq!(shelf.store(key(2), |_| {}), Stored::Stopped);
+    assert_eq!(shelf.store(key(1), |_| {}), Stored::Stopped);
+    let why = shelf.too_large().unwrap();
+    assert!(why.contains("allow at least"), "{why}");
+    // Others go on.
+    let small = disk.shelf(spec(2));
+    assert_eq!(small.too_large(), None);
+    store_all(&disk, &small, 0..100);
+    assert!(!held(&small, 0..100).is_empty());
     assert!(folder_bytes(dir.path()) <= 1 << 20);
 }
 

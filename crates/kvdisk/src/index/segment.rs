@@ -26,6 +26,9 @@ impl Slot {
     }
 }
 
+/// The index has one for every block.
+const _: () = assert!(size_of::<Slot>() == 48);
+
 /// A segment file and what is in it.
 #[derive(Debug)]
 pub(crate) struct Segment {

@@ -126,5 +126,6 @@ impl Job {
             }
         };
         transfer.arrive(first, arrivals);
+        transfer.wake();
     }
 }

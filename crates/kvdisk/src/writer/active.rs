@@ -6,43 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::Key;
 use crate::folder::{Folder, SegmentFile, SegmentId};
 use crate::format::{
-    FooterLine, MAX_SLOTS, PAGE, RECORD_HEADER, RecordHeader, SegmentHeader, checksum, encode_footer,
-    footer_bytes, record_offset, stride,
+    FooterLine, PAGE, RECORD_HEADER, RecordHeader, SegmentHeader, checksum, encode_footer, footer_bytes,
+    record_offset, stride,
 };
 use crate::shared::wall_seconds;
 use crate::shelf::ShelfSpec;
 use crate::staging::{Buffer, scratch};
-
-/// Segments are this part of the area: small enough that reclaiming one gives up little at once.
-const PART: u64 = 32;
-/// And no larger than this: carrying over its blocks stays a matter of a second.
-const LARGEST: u64 = 256 << 20;
-
-/// How large segments are in an area of a size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
-    pub(super) slots: u32,
-    stride: usize,
-}
-
-impl Geometry {
-    pub(super) fn new(size: u64, block_bytes: usize) -> Self {
-        let stride = stride(block_bytes);
-        let room = (size / PART).min(LARGEST).saturating_sub(2 * PAGE as u64);
-        let slots = (room / stride as u64).clamp(1, u64::from(MAX_SLOTS)) as u32;
-        Self { slots, stride }
-    }
-
-    /// Bytes of a full, completed segment.
-    pub(super) fn segment_bytes(self) -> u64 {
-        record_offset(self.slots, self.stride) + footer_bytes(self.slots) as u64
-    }
-
-    /// Bytes that so many blocks, no more than a segment has slots, may add: a segment may have to be begun for them.
-    pub(super) fn new_bytes(self, blocks: u64) -> u64 {
-        blocks * self.stride as u64 + (PAGE + footer_bytes(self.slots)) as u64
-    }
-}
 
 /// A block to be added.
 #[derive(Clone)]
@@ -156,7 +125,6 @@ impl Active {
     /// Writes the footer; returns the length of the file.
     pub(super) fn complete(mut self, lines: &[FooterLine]) -> io::Result<u64> {
         debug_assert_eq!(lines.len(), self.next as usize);
-        self.sync()?;
         let footer = encode_footer(self.nonce, lines);
         self.write_page_aligned(&footer, self.bytes())?;
         self.file.sync()?;

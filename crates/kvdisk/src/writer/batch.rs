@@ -3,9 +3,8 @@
 use std::io;
 use std::time::Instant;
 
-use super::active::{Active, Geometry, NewRecord};
-use super::room::NoRoom;
-use super::{ACTIVE, RETRY, Writer};
+use super::active::{Active, NewRecord};
+use super::{RETRY, Writer};
 use crate::format::FooterLine;
 use crate::index::ShelfId;
 use crate::shared::{Queued, State, wall_seconds};
@@ -70,7 +69,11 @@ impl Writer {
             .zip(batch)
             .map(|(used, queued)| NewRecord { key: queued.key, used, used_at, bytes: queued.staged.bytes() })
             .collect();
-        active.append(&records)?;
+        if let Err(error) = active.append(&records) {
+            // Another file may work.
+            self.abandon_segment(shelf);
+            return Err(error.into());
+        }
         let mut state = self.shared.lock();
         for (queued, record) in batch.iter().zip(&records) {
             let is_live = state.leave_queue(queued);
@@ -84,18 +87,6 @@ impl Writer {
             segment.bytes = active.bytes();
         }
         Ok(batch.len())
-    }
-
-    /// Makes sure that the shelf has a segment with room for a block.
-    pub(super) fn activate(&mut self, shelf: ShelfId) -> io::Result<()> {
-        if self.active.get(&shelf).is_some_and(|active| active.room() > 0) {
-            return Ok(());
-        }
-        self.complete_segment(shelf);
-        if self.active.len() >= ACTIVE {
-            self.complete_oldest();
-        }
-        self.begin_segment(shelf)
     }
 
     /// Blocks that won't be written.
@@ -129,20 +120,8 @@ impl Writer {
                 );
                 self.stop(text, RETRY);
             }
-            WhyNot::Room(NoRoom { needed }) => {
-                let size = self.shared.options.size;
-                let text = format!(
-                    "{dir}: {size} bytes are too few for blocks of this model; allow at least {needed}"
-                );
-                self.stop(text, super::LONGEST_RETRY);
-            }
+            WhyNot::Room => self.stop(format!("{dir}: nothing can be reclaimed; allow more bytes"), RETRY),
         }
-    }
-
-    /// How large segments of this shelf are.
-    pub(super) fn geometry(&self, shelf: ShelfId) -> Geometry {
-        let block_bytes = self.shared.lock().index.shelves.spec(shelf).block_bytes;
-        Geometry::new(self.shared.options.size, block_bytes)
     }
 }
 
@@ -150,18 +129,15 @@ impl Writer {
 #[derive(Debug)]
 pub(super) enum WhyNot {
     System(io::Error),
-    Floor { free: u64 },
-    Room(NoRoom),
+    Floor {
+        free: u64,
+    },
+    /// Nothing is left to reclaim.
+    Room,
 }
 
 impl From<io::Error> for WhyNot {
     fn from(error: io::Error) -> Self {
         Self::System(error)
-    }
-}
-
-impl From<NoRoom> for WhyNot {
-    fn from(error: NoRoom) -> Self {
-        Self::Room(error)
     }
 }

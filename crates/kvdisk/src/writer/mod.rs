@@ -12,6 +12,7 @@ mod batch;
 mod check;
 mod pace;
 mod room;
+mod segments;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +20,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::folder::{FolderLock, SegmentId, snapshot};
-use crate::index::{Segment, ShelfId};
+use crate::index::ShelfId;
 use crate::shared::{End, Queued, Shared, State, Stop, wall_seconds};
 
 use active::Active;
@@ -145,7 +146,7 @@ impl Writer {
 
     /// Writing stops for a time; what is queued is given up.
     fn stop(&mut self, why: String, retry: Duration) {
-        tracing::warn!(target: "kvdisk", why, "nothing is written to disk for now");
+        tracing::warn!(target: "kvdisk", why, "nothing is written for now");
         let mut state = self.shared.lock();
         state.stop = Some(Stop { why, retry_at: Instant::now() + retry });
         let dropped = state.drop_queue();
@@ -160,56 +161,6 @@ impl Writer {
         let why = format!("can't write to {}: {error}", self.shared.folder.dir().display());
         self.stop(why, self.retry);
         self.retry = (self.retry * 2).min(LONGEST_RETRY);
-    }
-
-    /// Begins a segment for a shelf.
-    fn begin_segment(&mut self, shelf: ShelfId) -> io::Result<()> {
-        let spec = self.shared.lock().index.shelves.spec(shelf).clone();
-        let slots = self.geometry(shelf).slots;
-        let id = self.next_id;
-        self.next_id = SegmentId(id.0 + 1);
-        let active = Active::create(&self.shared.folder, id, &spec, slots).inspect_err(|_| {
-            let _ = self.shared.folder.remove(id);
-        })?;
-        self.shared.folder.sync()?;
-        let mut segment = Segment::new(shelf, active.nonce, slots as usize);
-        segment.bytes = active.bytes();
-        segment.reserve = active.reserve();
-        segment.is_active = true;
-        self.shared.lock().index.add_segment(id, segment);
-        self.active.insert(shelf, active);
-        Ok(())
-    }
-
-    /// Completes a shelf's segment: nothing is added to it any more.
-    fn complete_segment(&mut self, shelf: ShelfId) {
-        let Some(active) = self.active.remove(&shelf) else { return };
-        let id = active.id;
-        let lines: Vec<_> = match self.shared.lock().index.segment(id) {
-            Some(segment) => segment.slots().iter().map(crate::index::Slot::line).collect(),
-            None => return,
-        };
-        let before = active.bytes();
-        let completed = active.complete(&lines);
-        let mut state = self.shared.lock();
-        if let Some(segment) = state.index.segment_mut(id) {
-            segment.is_active = false;
-            segment.is_complete = completed.is_ok();
-            // After an error nobody knows how much of the footer is there.
-            segment.bytes = *completed.as_ref().unwrap_or(&(before + segment.reserve));
-            segment.reserve = 0;
-        }
-        drop(state);
-        if let Err(error) = completed {
-            self.stop_after(&error);
-        }
-    }
-
-    fn sync(&mut self) {
-        let failed = self.active.values_mut().find_map(|active| active.sync().err());
-        if let Some(error) = failed {
-            self.stop_after(&error);
-        }
     }
 
     fn end(mut self, end: End) {

@@ -13,55 +13,44 @@ use crate::options::Options;
 use crate::reader::is_record;
 use crate::staging::scratch;
 
-/// Segments that must fit at least: one to write, one to carry over to, two to keep.
-const FEWEST: u64 = 4;
 /// Segments reclaimed for one batch at most. Each makes room for a quarter of a segment or more, and a batch is no
 /// larger than one.
 const RECLAIMS: usize = 16;
-
-/// The area is too small for this shelf's blocks.
-#[derive(Debug)]
-pub(super) struct NoRoom {
-    pub(super) needed: u64,
-}
 
 impl Writer {
     /// Reclaims until so many blocks fit, leaving room to carry over a segment's worth.
     pub(super) fn make_room(&mut self, shelf: ShelfId, blocks: u64) -> Result<(), WhyNot> {
         let geometry = self.geometry(shelf);
-        let (segment, size) = (geometry.segment_bytes(), self.shared.options.size);
-        let needed = FEWEST * segment;
-        if needed > size {
-            return Err(NoRoom { needed }.into());
-        }
-        let new = geometry.new_bytes(blocks);
+        let new = geometry.new_bytes(blocks) + geometry.segment_bytes();
         for _ in 0..RECLAIMS {
-            if self.shared.lock().file_bytes(blocks).saturating_add(new + segment) <= size {
+            if self.shared.lock().file_bytes(blocks).saturating_add(new) <= self.shared.options.size {
                 return Ok(());
             }
-            if !self.reclaim()? {
-                break;
-            }
+            self.remove_unreadable()?;
+            self.reclaim()?;
         }
-        Err(NoRoom { needed: size + segment }.into())
+        Err(WhyNot::Room)
     }
 
-    /// Reclaims one segment; whether there was one.
-    fn reclaim(&mut self) -> io::Result<bool> {
-        let unreadable = self.shared.lock().index.unreadable.keys().next().copied();
-        if let Some(id) = unreadable {
+    /// Files that can't be used are the first to go.
+    fn remove_unreadable(&mut self) -> io::Result<()> {
+        let ids: Vec<_> = self.shared.lock().index.unreadable.keys().copied().collect();
+        for id in ids {
             self.shared.folder.remove(id)?;
             self.shared.lock().index.unreadable.remove(&id);
-            return Ok(true);
         }
+        Ok(())
+    }
+
+    /// Reclaims one segment, if there is one.
+    fn reclaim(&mut self) -> io::Result<()> {
         self.expire_pins();
         let victim = self.shared.lock().index.victim();
-        let Some(victim) = victim.or_else(|| self.complete_oldest()) else { return Ok(false) };
+        let Some(victim) = victim.or_else(|| self.complete_oldest()) else { return Ok(()) };
         for run in self.survivors(victim) {
             self.carry(victim, run)?;
         }
-        self.remove_segment(victim)?;
-        Ok(true)
+        self.remove_segment(victim)
     }
 
     /// What of a segment is carried over: slots beside each other, no more at once than a batch.
@@ -70,14 +59,6 @@ impl Writer {
         let Some(segment) = state.index.segment(id) else { return Vec::new() };
         let longest = BATCH / state.index.shelves.stride(segment.shelf) as u64;
         runs(&state.index.survivors(id), longest.max(1) as usize)
-    }
-
-    /// Completes the active segment that was begun first: it can be reclaimed then.
-    pub(super) fn complete_oldest(&mut self) -> Option<SegmentId> {
-        let (&shelf, active) = self.active.iter().min_by_key(|(_, active)| active.id)?;
-        let id = active.id;
-        self.complete_segment(shelf);
-        Some(id)
     }
 
     /// Deletes a segment with all blocks that are still in it.
