@@ -38,6 +38,18 @@ fn a_survey_counts_what_is_there() {
 }
 
 #[test]
+fn copied_and_renamed_segments_are_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = open(dir.path());
+    store_all(&disk, &disk.shelf(spec(1)), 0..30);
+    disk.close(LONG);
+    fs::copy(&segments(dir.path())[0], dir.path().join("00000001.kv")).unwrap();
+    let report = survey(dir.path()).unwrap();
+    assert_eq!((report.shelves[0].stock.blocks, report.shelves[0].segments), (30, 1));
+    assert!(report.ignored[0].why.contains("renamed"), "{report:?}");
+}
+
+#[test]
 fn a_folder_that_is_not_there_is_empty() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");

@@ -153,3 +153,25 @@ fn note_failure(shared: &Shared, place: Place, error: Option<io::Error>) {
         tracing::warn!(target: "kvdisk", file, slot = place.slot, "a block is damaged and forgotten");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_record_of_that_key_at_that_place_is_taken() {
+        const BLOCK: usize = 1000;
+        let mut record = vec![7; stride(BLOCK)];
+        let sum = checksum(&record[RECORD_HEADER..][..BLOCK]);
+        RecordHeader { key: [1; 32], nonce: 5, slot: 3, used: 0, used_at: 0, sum }.encode(&mut record);
+        assert!(is_record(&record, 5, 3, BLOCK, &[1; 32]));
+        assert!(!is_record(&record, 6, 3, BLOCK, &[1; 32]), "of another segment");
+        assert!(!is_record(&record, 5, 4, BLOCK, &[1; 32]), "of another slot");
+        assert!(!is_record(&record, 5, 3, BLOCK, &[2; 32]), "of another block");
+        assert!(!is_record(&record, 5, 3, BLOCK - 1, &[1; 32]), "of another size");
+        assert!(!is_record(&record[..RECORD_HEADER + BLOCK - 1], 5, 3, BLOCK, &[1; 32]), "cut");
+        assert!(!is_record(&record[..10], 5, 3, BLOCK, &[1; 32]), "cut in its header");
+        record[RECORD_HEADER + BLOCK - 1] ^= 1;
+        assert!(!is_record(&record, 5, 3, BLOCK, &[1; 32]), "damaged");
+    }
+}
