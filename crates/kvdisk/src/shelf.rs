@@ -203,6 +203,7 @@ impl Reserved<'_> {
         }
         let Some(staged) = self.staged.take().map(Arc::new) else { return Stored::Stopped };
         state.waiting.insert((self.shelf.id, key), Arc::clone(&staged));
+        state.flushes.entered += 1;
         state.queue.push_back(Queued { shelf: self.shelf.id, key, staged });
         drop(state);
         shared.writer_wake.notify_one();

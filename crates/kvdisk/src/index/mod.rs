@@ -207,6 +207,7 @@ impl Index {
     /// Pins blocks, replacing what the name stood for; says how many are within what is allowed.
     pub(crate) fn pin(&mut self, shelf: ShelfId, name: &str, pin: Pin) -> usize {
         self.unpin(shelf, name);
+        self.tick();
         let stride = self.shelves.stride(shelf) as u64;
         let kept = self.pins.add(shelf, name, pin, stride);
         self.mark_pinned(shelf, kept.newly);
@@ -214,6 +215,7 @@ impl Index {
     }
 
     pub(crate) fn unpin(&mut self, shelf: ShelfId, name: &str) {
+        self.tick();
         let stride = self.shelves.stride(shelf) as u64;
         let released = self.pins.remove(shelf, name, stride);
         self.mark_pinned(shelf, released);

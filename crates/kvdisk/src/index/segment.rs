@@ -66,6 +66,12 @@ impl Segment {
         }
     }
 
+    /// Nothing more is added to it, and it is not completed.
+    pub(crate) fn abandon(&mut self) {
+        self.is_active = false;
+        self.reserve = 0;
+    }
+
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots
     }

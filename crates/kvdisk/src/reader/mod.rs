@@ -147,7 +147,7 @@ impl ReadQueue {
             }
             let Some(mut job) = job else { continue };
             self.used += job.staging_bytes();
-            job.give_memory(|bytes| self.free.take(bytes));
+            job.take_memory(&mut self.free);
             return Some(job);
         }
         None

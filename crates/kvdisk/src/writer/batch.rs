@@ -1,9 +1,10 @@
 //! Queued blocks into segments.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::active::{Active, NewRecord};
+use super::active::{NewRecord, Source};
 use super::{RETRY, Writer};
 use crate::format::FooterLine;
 use crate::index::ShelfId;
@@ -17,6 +18,7 @@ pub(super) fn take(state: &mut State, limit: u64) -> Vec<Queued> {
     while let Some(next) = state.queue.front() {
         if !state.is_wanted(next) {
             state.queued_bytes -= next.staged.len() as u64;
+            state.flushes.left += 1;
             state.queue.pop_front();
             continue;
         }
@@ -54,38 +56,30 @@ impl Writer {
 
     /// Writes as many blocks as the active segment has room for; says how many.
     fn write_some(&mut self, shelf: ShelfId, batch: &[Queued]) -> Result<usize, WhyNot> {
-        let slots = self.active.get(&shelf).map_or(0, Active::room);
-        let slots = if slots == 0 { self.geometry(shelf).slots as usize } else { slots };
+        let slots = Some(self.room(shelf)).filter(|&room| room > 0);
+        let slots = slots.unwrap_or_else(|| self.geometry(shelf).slots as usize);
         let batch = &batch[..batch.len().min(slots)];
         self.keep_floor(batch)?;
         self.make_room(shelf, batch.len() as u64)?;
         self.activate(shelf)?;
         // What was carried over may have taken slots.
-        let Some(active) = self.active.get_mut(&shelf) else { return Ok(0) };
-        let batch = &batch[..batch.len().min(active.room())];
+        let batch = &batch[..batch.len().min(self.room(shelf))];
         let first = self.shared.lock().index.ticks(batch.len() as u64);
         let used_at = wall_seconds();
-        let records: Vec<_> = (first..)
-            .zip(batch)
-            .map(|(used, queued)| NewRecord { key: queued.key, used, used_at, bytes: queued.staged.bytes() })
-            .collect();
-        if let Err(error) = active.append(&records) {
-            // Another file may work.
-            self.abandon_segment(shelf);
-            return Err(error.into());
-        }
+        let records = (first..).zip(batch).map(|(used, queued)| {
+            let source = Source::Queue(Arc::clone(&queued.staged));
+            NewRecord { key: queued.key, used, used_at, source }
+        });
+        let (id, records) = self.append(shelf, records.collect())?;
         let mut state = self.shared.lock();
         for (queued, record) in batch.iter().zip(&records) {
             let is_live = state.leave_queue(queued);
             let line = FooterLine { key: record.key, used: record.used, used_at, is_live };
-            state.index.append(active.id, &line);
+            state.index.append(id, &line);
         }
         let bytes = batch.len() * state.index.shelves.spec(shelf).block_bytes;
         state.counters.written_blocks += batch.len() as u64;
         state.counters.written_bytes += bytes as u64;
-        if let Some(segment) = state.index.segment_mut(active.id) {
-            segment.bytes = active.bytes();
-        }
         Ok(batch.len())
     }
 

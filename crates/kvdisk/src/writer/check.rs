@@ -189,8 +189,7 @@ impl Writer {
         let mut state = self.shared.lock();
         let Some(segment) = state.index.segment_mut(id) else { return };
         segment.bytes = bytes;
-        segment.reserve = 0;
-        segment.is_active = false;
+        segment.abandon();
         let shelf = segment.shelf;
         let whole = bytes.saturating_sub(PAGE as u64) / state.index.shelves.stride(shelf) as u64;
         let blocks = state.index.forget_from(id, u32::try_from(whole).unwrap_or(u32::MAX));

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::active::NewRecord;
+use super::active::{NewRecord, Source};
 use super::batch::WhyNot;
 use super::{BATCH, Writer};
 use crate::folder::SegmentId;
@@ -11,7 +12,7 @@ use crate::format::{FooterLine, record_offset};
 use crate::index::{Place, ShelfId, Slot};
 use crate::options::Options;
 use crate::reader::is_record;
-use crate::staging::scratch;
+use crate::staging::Buffer;
 
 /// Segments reclaimed for one batch at most. Each makes room for a quarter of a segment or more, and a batch is no
 /// larger than one.
@@ -79,36 +80,30 @@ impl Writer {
 
     /// Writes blocks that lie beside each other into the shelf's active segment, as far as the area has room.
     fn carry(&mut self, from: SegmentId, run: Range<u32>) -> io::Result<()> {
-        let Some(source) = self.source(from, run) else { return Ok(()) };
-        let mut memory = scratch(source.slots.len() * source.stride);
+        let Some(run) = self.slots(from, run) else { return Ok(()) };
         let Ok(file) = self.shared.handles.open(&self.shared.folder, from) else { return Ok(()) };
-        let offset = record_offset(source.first, source.stride);
+        let mut memory = Buffer::new(run.slots.len() * run.stride);
+        let offset = record_offset(run.first, run.stride);
         let read = file.read_at(memory.bytes_mut(), offset).unwrap_or(0);
-        let records = source.intact(&memory.bytes()[..read]);
-        let mut rest = records.as_slice();
-        while !rest.is_empty() && self.has_room_to_carry(source.shelf, rest.len() as u64) {
-            self.activate(source.shelf)?;
-            let Some(active) = self.active.get_mut(&source.shelf) else { return Ok(()) };
-            let (now, later) = rest.split_at(rest.len().min(active.room()));
-            active.append(&now.iter().map(|(_, record)| record.clone()).collect::<Vec<_>>())?;
-            let (id, bytes) = (active.id, active.bytes());
-            self.note_carried(id, bytes, from, now);
-            rest = later;
+        let mut records = run.intact(&Arc::new(memory), read);
+        while !records.is_empty() && self.has_room_to_carry(run.shelf, records.len() as u64) {
+            self.activate(run.shelf)?;
+            let later = records.split_off(records.len().min(self.room(run.shelf)));
+            let (to, carried) = self.append(run.shelf, records)?;
+            self.note_carried(to, &carried);
+            records = later;
         }
         Ok(())
     }
 
-    fn note_carried(&self, to: SegmentId, bytes: u64, from: SegmentId, records: &[(u32, NewRecord<'_>)]) {
+    fn note_carried(&self, to: SegmentId, records: &[NewRecord]) {
         let mut state = self.shared.lock();
-        for (slot, record) in records {
-            let is_live = state.index.is_live(Place { segment: from, slot: *slot });
-            let NewRecord { key, used, used_at, .. } = *record;
+        for record in records {
+            let NewRecord { key, used, used_at, ref source } = *record;
+            let is_live = matches!(source, Source::Carried(from, ..) if state.index.is_live(*from));
             state.index.append(to, &FooterLine { key, used, used_at, is_live });
         }
         state.counters.carried_blocks += records.len() as u64;
-        if let Some(segment) = state.index.segment_mut(to) {
-            segment.bytes = bytes;
-        }
     }
 
     fn has_room_to_carry(&self, shelf: ShelfId, blocks: u64) -> bool {
@@ -118,10 +113,11 @@ impl Writer {
         fits && self.shared.folder.free_bytes().is_none_or(|free| free >= floor.saturating_add(new))
     }
 
-    fn source(&self, from: SegmentId, run: Range<u32>) -> Option<Source> {
+    fn slots(&self, from: SegmentId, run: Range<u32>) -> Option<Run> {
         let state = self.shared.lock();
         let segment = state.index.segment(from)?;
-        Some(Source {
+        Some(Run {
+            segment: from,
             shelf: segment.shelf,
             nonce: segment.nonce,
             first: run.start,
@@ -133,7 +129,8 @@ impl Writer {
 }
 
 /// Slots beside each other that are carried over.
-struct Source {
+struct Run {
+    segment: SegmentId,
     shelf: ShelfId,
     nonce: u64,
     first: u32,
@@ -142,17 +139,24 @@ struct Source {
     stride: usize,
 }
 
-impl Source {
-    /// The records among these bytes that are what they should be, with their slots.
-    fn intact<'a>(&self, bytes: &'a [u8]) -> Vec<(u32, NewRecord<'a>)> {
-        (self.first..)
-            .zip(&self.slots)
-            .zip(bytes.chunks_exact(self.stride))
-            .filter(|((at, slot), record)| is_record(record, self.nonce, *at, self.block_bytes, &slot.key))
-            .map(|((at, slot), bytes)| {
-                (at, NewRecord { key: slot.key, used: slot.used, used_at: slot.used_at, bytes })
+impl Run {
+    /// The records among the bytes read that are what they should be.
+    fn intact(&self, memory: &Arc<Buffer>, read: usize) -> Vec<NewRecord> {
+        let whole = read / self.stride;
+        let records = (self.first..).zip(&self.slots).take(whole).enumerate();
+        let record = |(at, (slot, block)): (usize, (u32, &Slot))| {
+            let range = at * self.stride..(at + 1) * self.stride;
+            let bytes = &memory.bytes()[range.clone()];
+            let place = Place { segment: self.segment, slot };
+            let source = Source::Carried(place, Arc::clone(memory), range);
+            is_record(bytes, self.nonce, slot, self.block_bytes, &block.key).then_some(NewRecord {
+                key: block.key,
+                used: block.used,
+                used_at: block.used_at,
+                source,
             })
-            .collect()
+        };
+        records.filter_map(record).collect()
     }
 }
 
