@@ -10,10 +10,13 @@ use crate::folder::FolderLock;
 use crate::load::{Ignored, load};
 use crate::options::{OpenError, Options};
 use crate::reader;
-use crate::shared::{End, Errands, Shared};
+use crate::shared::{End, Shared, State};
 use crate::shelf::{Shelf, ShelfSpec};
-use crate::status::Status;
+use crate::status::{Counters, Status};
 use crate::writer::{self, Writer};
+
+/// Time that completing the files takes, usually far less.
+const COMPLETING: Duration = Duration::from_millis(500);
 
 /// One area on disk, shared by all models of the process. Cheap to clone.
 ///
@@ -66,14 +69,23 @@ impl Disk {
     /// Waits until everything queued is on disk (synced), at most so long; whether it is. Does not keep to
     /// `write_speed`.
     pub fn flush(&self, within: Duration) -> bool {
-        let dropped = || self.running.shared.lock().counters.dropped_blocks;
-        let before = dropped();
-        self.running.ask(within, |errands| &mut errands.flush) && dropped() == before
+        let mut state = self.running.shared.lock();
+        let target = state.flushes.entered;
+        state.flushes.wanted = target;
+        let lost = |counters: Counters| (counters.dropped_blocks, counters.write_failures);
+        let lost_before = lost(state.counters);
+        drop(state);
+        let is_done = self.running.ask(within, |state| state.flushes.synced >= target);
+        is_done && lost(self.running.shared.lock().counters) == lost_before
     }
 
     /// Looks at the folder now instead of within five seconds: others may have deleted or added segments.
     pub fn refresh(&self, within: Duration) -> bool {
-        self.running.ask(within, |errands| &mut errands.refresh)
+        let mut state = self.running.shared.lock();
+        state.refreshes.asked += 1;
+        let number = state.refreshes.asked;
+        drop(state);
+        self.running.ask(within, |state| state.refreshes.done >= number)
     }
 
     /// Writes what is queued, completes the files and gives the folder free, within about that time. Nothing is stored or
@@ -131,26 +143,23 @@ impl Running {
         Ok(())
     }
 
-    /// Asks the writer for an errand and waits for it; whether it was done in time.
-    fn ask(&self, within: Duration, errand: impl Fn(&mut Errands) -> &mut u64) -> bool {
-        let mut state = self.shared.lock();
-        *errand(&mut state.asked) += 1;
-        let number = *errand(&mut state.asked);
-        drop(state);
+    /// Wakes the writer and waits until it has done something, or has ended; whether it did so in time.
+    fn ask(&self, within: Duration, is_done: impl Fn(&State) -> bool) -> bool {
         self.shared.writer_wake.notify_one();
-        self.wait(within, |state| *errand(&mut state.done) >= number || state.has_ended)
+        self.wait(within, |state| is_done(state) || state.has_ended)
     }
 
-    fn wait(&self, within: Duration, is_done: impl Fn(&mut crate::shared::State) -> bool) -> bool {
+    fn wait(&self, within: Duration, is_done: impl Fn(&State) -> bool) -> bool {
         let state = self.shared.lock();
         let waited = self.shared.served.wait_timeout_while(state, within, |state| !is_done(state));
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     fn close(&self, within: Duration) {
-        self.shared.lock().end = Some(End::Orderly(Instant::now() + within));
-        self.shared.writer_wake.notify_one();
-        let is_done = self.wait(within, |state| state.has_ended);
+        // A part of the time is kept for completing the files.
+        let until = Instant::now() + within.saturating_sub(COMPLETING.min(within / 4));
+        self.shared.lock().end = Some(End::Orderly(until));
+        let is_done = self.ask(within, |state| state.has_ended);
         self.shared.readers.end();
         self.shared.handles.close_all();
         if is_done {

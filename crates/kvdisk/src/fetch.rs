@@ -152,6 +152,9 @@ impl Transfer {
         }
         drop(arrivals);
         drop(unwanted);
+    }
+
+    pub(crate) fn wake(&self) {
         (self.wake)();
     }
 

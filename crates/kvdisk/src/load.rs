@@ -48,3 +48,6 @@ pub(crate) fn add(index: &mut Index, id: SegmentId, found: &FoundSegment) {
         index.append(id, line);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,9 +42,8 @@ pub(crate) struct State {
     pub(crate) read_only: Option<String>,
     pub(crate) stop: Option<Stop>,
     pub(crate) counters: Counters,
-    /// Errands asked for and done so far.
-    pub(crate) asked: Errands,
-    pub(crate) done: Errands,
+    pub(crate) flushes: Flushes,
+    pub(crate) refreshes: Refreshes,
     pub(crate) end: Option<End>,
     /// The writer has ended.
     pub(crate) has_ended: bool,
@@ -64,13 +63,36 @@ pub(crate) struct Stop {
     pub(crate) retry_at: Instant,
 }
 
-/// How often the writer was asked to do something out of turn.
+/// How far the queue is on disk, in blocks since the beginning: `synced <= left <= entered`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Errands {
-    /// Write everything and sync.
-    pub(crate) flush: u64,
-    /// Look at the folder.
-    pub(crate) refresh: u64,
+pub(crate) struct Flushes {
+    /// Blocks that were queued.
+    pub(crate) entered: u64,
+    /// Blocks that were written or given up.
+    pub(crate) left: u64,
+    /// Blocks among them that survive a loss of power, if they were written.
+    pub(crate) synced: u64,
+    /// Up to here someone waits.
+    pub(crate) wanted: u64,
+}
+
+impl Flushes {
+    /// Someone waits: the allowed speed does not count.
+    pub(crate) fn is_wanted(self) -> bool {
+        self.wanted > self.synced
+    }
+
+    /// What someone waits for is written, and not synced.
+    pub(crate) fn is_due(self) -> bool {
+        self.is_wanted() && self.left >= self.wanted
+    }
+}
+
+/// How often the writer was asked to look at the folder, and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refreshes {
+    pub(crate) asked: u64,
+    pub(crate) done: u64,
 }
 
 /// How the threads are to end.
@@ -130,7 +152,7 @@ impl State {
 
     /// Bytes of all files if so many blocks were added.
     pub(crate) fn file_bytes(&self, more_blocks: u64) -> u64 {
-        self.index.file_bytes() + snapshot_bytes(&self.index, more_blocks)
+        self.index.file_bytes().saturating_add(snapshot_bytes(&self.index, more_blocks))
     }
 
     /// Whether a block may be queued now.
@@ -151,6 +173,7 @@ impl State {
     /// A block is not in the queue any more; whether it was still wanted.
     pub(crate) fn leave_queue(&mut self, queued: &Queued) -> bool {
         self.queued_bytes -= queued.staged.len() as u64;
+        self.flushes.left += 1;
         let name = (queued.shelf, queued.key);
         let is_wanted = self.is_wanted(queued);
         if is_wanted {
@@ -181,7 +204,8 @@ impl Staging {
     }
 
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Staged {
-        let buffer = self.free().take(len);
+        let kept = self.free().take(len);
+        let buffer = kept.unwrap_or_else(|| Buffer::new(len));
         Staged { buffer: Some(buffer), home: Arc::clone(self) }
     }
 

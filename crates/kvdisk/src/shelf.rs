@@ -8,6 +8,7 @@ use crate::Key;
 use crate::disk::{Disk, Running};
 use crate::fetch::{Fetch, Wake};
 use crate::format::{MAX_BLOCK_BYTES, RECORD_HEADER, stride};
+use crate::geometry::Geometry;
 use crate::index::{Pin, ShelfId};
 use crate::shared::{Queued, Staged, State, wall_seconds};
 use crate::status::Stock;
@@ -34,7 +35,8 @@ pub enum Stored {
     Known,
     /// Too many bytes wait to be written: try again later.
     Full,
-    /// Nothing is written now: see [`Status`](crate::Status) for the reason.
+    /// Nothing is written now, or nothing of this size ever: see [`Status`](crate::Status) and [`Shelf::too_large`] for
+    /// the reason.
     Stopped,
 }
 
@@ -44,6 +46,8 @@ pub struct Shelf {
     running: Arc<Running>,
     spec: Arc<ShelfSpec>,
     id: ShelfId,
+    /// The area is large enough for its blocks.
+    has_room: bool,
 }
 
 impl Shelf {
@@ -51,11 +55,27 @@ impl Shelf {
     /// When blocks are empty or larger than 1 GiB.
     pub(crate) fn new(running: Arc<Running>, spec: ShelfSpec) -> Self {
         assert!((1..=MAX_BLOCK_BYTES).contains(&spec.block_bytes), "blocks of {} bytes", spec.block_bytes);
+        let size = running.shared.options.size;
+        let geometry = Geometry::new(size, spec.block_bytes);
         let mut state = running.shared.lock();
         let id = state.index.shelf(&spec);
-        state.index.reserve(running.shared.options.size / stride(spec.block_bytes) as u64);
+        state.index.shelves.set_label(id, &spec.label);
+        state.index.reserve(size / stride(spec.block_bytes) as u64);
         drop(state);
-        Self { running, spec: Arc::new(spec), id }
+        let shelf = Self { running, spec: Arc::new(spec), id, has_room: geometry.smallest_area() <= size };
+        if let Some(why) = shelf.too_large() {
+            tracing::warn!(target: "kvdisk", model = shelf.spec.label, why, "blocks can't be stored");
+        }
+        shelf
+    }
+
+    /// Set when the area is too small for blocks of this size, so that none is ever stored: why.
+    pub fn too_large(&self) -> Option<String> {
+        let (size, bytes) = (self.running.shared.options.size, self.spec.block_bytes);
+        let needed = Geometry::new(size, bytes).smallest_area();
+        let why =
+            || format!("an area of {size} bytes is too small for blocks of {bytes}; allow at least {needed}");
+        (!self.has_room).then(why)
     }
 
     /// What the blocks have in common.
@@ -101,7 +121,7 @@ impl Shelf {
         if self.touch_known(&mut state, key) {
             return Err(Stored::Known);
         }
-        if !state.is_writing() {
+        if !state.is_writing() || !self.has_room {
             state.counters.refused_stopped += 1;
             return Err(Stored::Stopped);
         }
@@ -195,6 +215,7 @@ impl Reserved<'_> {
         }
         let Some(staged) = self.staged.take().map(Arc::new) else { return Stored::Stopped };
         state.waiting.insert((self.shelf.id, key), Arc::clone(&staged));
+        state.flushes.entered += 1;
         state.queue.push_back(Queued { shelf: self.shelf.id, key, staged });
         drop(state);
         shared.writer_wake.notify_one();

@@ -14,7 +14,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    fn new(len: usize) -> Self {
+    /// A buffer that is nobody's yet.
+    pub(crate) fn new(len: usize) -> Self {
         // Zeroed memory costs nothing before it is touched.
         let memory = vec![0; len.next_multiple_of(GRAIN) + PAGE];
         let start = memory.as_ptr().align_offset(PAGE);
@@ -49,18 +50,14 @@ impl FreeList {
         Self { limit: usize::try_from(limit).unwrap_or(usize::MAX), ..Self::default() }
     }
 
-    /// A buffer of that length; what is in it is arbitrary.
-    pub(crate) fn take(&mut self, len: usize) -> Buffer {
+    /// A buffer of that length, if one is kept; what is in it is arbitrary.
+    pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
         let fits = |buffer: &Buffer| (len..=2 * len.max(GRAIN)).contains(&buffer.capacity());
-        match self.buffers.iter().rposition(fits) {
-            Some(index) => {
-                let mut buffer = self.buffers.swap_remove(index);
-                self.bytes -= buffer.capacity();
-                buffer.len = len;
-                buffer
-            }
-            None => Buffer::new(len),
-        }
+        let index = self.buffers.iter().rposition(fits)?;
+        let mut buffer = self.buffers.swap_remove(index);
+        self.bytes -= buffer.capacity();
+        buffer.len = len;
+        Some(buffer)
     }
 
     /// Keeps a buffer for the next one who needs it, unless enough are kept: then it is handed back to be dropped (by
@@ -81,11 +78,6 @@ impl FreeList {
     }
 }
 
-/// A buffer of its own, outside any list.
-pub(crate) fn scratch(len: usize) -> Buffer {
-    Buffer::new(len)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,19 +85,20 @@ mod tests {
     #[test]
     fn buffers_are_aligned_and_come_back() {
         let mut list = FreeList::new(1 << 20);
-        let buffer = list.take(700_000);
+        assert!(list.take(700_000).is_none());
+        let buffer = Buffer::new(700_000);
         assert_eq!(buffer.bytes().as_ptr() as usize % PAGE, 0);
         assert_eq!(buffer.bytes().len(), 700_000);
         let address = buffer.bytes().as_ptr();
         assert!(list.put(buffer).is_none());
-        let again = list.take(690_000);
+        let again = list.take(690_000).unwrap();
         assert_eq!((again.bytes().as_ptr(), again.bytes().len()), (address, 690_000));
     }
 
     #[test]
     fn no_more_is_kept_than_allowed() {
         let mut list = FreeList::new(1 << 20);
-        let buffers: Vec<_> = (0..8).map(|_| list.take(256 << 10)).collect();
+        let buffers: Vec<_> = (0..8).map(|_| Buffer::new(256 << 10)).collect();
         let dropped = buffers.into_iter().filter_map(|buffer| list.put(buffer)).count();
         assert_eq!(dropped, 4);
         assert_eq!(list.empty().len(), 4);

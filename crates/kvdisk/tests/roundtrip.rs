@@ -87,6 +87,26 @@ fn a_full_queue_takes_nothing_and_asks_for_nothing() {
 }
 
 #[test]
+fn a_flush_ends_while_others_go_on_storing() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = open(dir.path());
+    let shelf = disk.shelf(spec(1));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (0..).take_while(|_| !is_over.load(std::sync::atomic::Ordering::Relaxed)) {
+                store(&shelf, number % 1000);
+                shelf.forget(&key((number + 500) % 1000));
+            }
+        });
+        for _ in 0..5 {
+            assert!(disk.flush(LONG));
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn a_fill_that_panics_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(dir.path());

@@ -176,3 +176,38 @@ mod system {
 }
 
 use system::{open_direct, read_once, write_once};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::PAGE;
+    use crate::staging::Buffer;
+
+    #[test]
+    fn a_file_whose_direct_access_is_refused_is_read_and_written_as_usual() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut page = Buffer::new(2 * PAGE);
+        page.bytes_mut().iter_mut().zip(0_u32..).for_each(|(byte, n)| *byte = (n % 251) as u8);
+        // The system refuses lengths and places that are no whole sectors as file systems refuse direct access.
+        let file = SegmentFile::create(&path).unwrap();
+        file.write_at(&[&page.bytes()[..PAGE]], 0).unwrap();
+        file.write_at(&[&page.bytes()[PAGE..PAGE + 100], &page.bytes()[PAGE + 100..]], PAGE as u64).unwrap();
+        file.sync().unwrap();
+        let file = SegmentFile::open(&path).unwrap();
+        let mut read = Buffer::new(2 * PAGE);
+        assert_eq!(file.read_at(&mut read.bytes_mut()[1..], 1).unwrap(), 2 * PAGE - 1);
+        assert!(read.bytes()[1..] == page.bytes()[1..]);
+    }
+
+    #[test]
+    fn reading_beyond_the_end_gives_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![7; PAGE + 10]).unwrap();
+        let file = SegmentFile::open(&path).unwrap();
+        let mut read = Buffer::new(4 * PAGE);
+        assert_eq!(file.read_at(read.bytes_mut(), 0).unwrap(), PAGE + 10);
+        assert_eq!(file.read_at(read.bytes_mut(), 8 * PAGE as u64).unwrap(), 0);
+    }
+}

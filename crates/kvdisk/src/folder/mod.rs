@@ -21,12 +21,28 @@ pub(crate) use lock::FolderLock;
 const ENDING: &str = "kv";
 /// Numbers from here on are not ours: no process makes so many segments, and counting must not overflow.
 const LAST_ID: u32 = 0xf000_0000;
+/// Times from here on are no number to begin with: enough must be left. The year 2089.
+const LAST_TIME: u32 = 0xe000_0000;
 
 /// The number of a segment, which is its file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SegmentId(pub(crate) u32);
 
 impl SegmentId {
+    /// The number for a first segment at that time, in seconds since 1970; a clock far in the future says nothing.
+    pub(crate) fn from_time(seconds: u32) -> Self {
+        Self(if seconds < LAST_TIME { seconds } else { 1 })
+    }
+
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// Whether a file may have this number.
+    pub(crate) fn is_valid(self) -> bool {
+        self.0 < LAST_ID
+    }
+
     pub(crate) fn file_name(self) -> String {
         format!("{:08x}.{ENDING}", self.0)
     }
@@ -116,7 +132,7 @@ fn segment_id(path: &Path) -> Option<SegmentId> {
     let digits = name.strip_suffix(ENDING)?.strip_suffix('.')?;
     let is_ours = digits.len() == 8 && digits.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
     let id = u32::from_str_radix(digits, 16).ok()?;
-    (is_ours && id < LAST_ID).then_some(SegmentId(id))
+    Some(SegmentId(id)).filter(|id| is_ours && id.is_valid())
 }
 
 #[cfg(test)]

@@ -81,8 +81,9 @@ impl Index {
 
     /// Bytes of all segments, the unreadable ones and what active ones still need to be completed included.
     pub(crate) fn file_bytes(&self) -> u64 {
-        let segments: u64 = self.segments.values().map(|segment| segment.bytes + segment.reserve).sum();
-        segments + self.unreadable.values().sum::<u64>()
+        let segments = self.segments.values().flat_map(|segment| [segment.bytes, segment.reserve]);
+        // Sparse files may claim any length.
+        segments.chain(self.unreadable.values().copied()).fold(0, u64::saturating_add)
     }
 
     /// The greatest number that any segment has.
@@ -206,6 +207,7 @@ impl Index {
     /// Pins blocks, replacing what the name stood for; says how many are within what is allowed.
     pub(crate) fn pin(&mut self, shelf: ShelfId, name: &str, pin: Pin) -> usize {
         self.unpin(shelf, name);
+        self.tick();
         let stride = self.shelves.stride(shelf) as u64;
         let kept = self.pins.add(shelf, name, pin, stride);
         self.mark_pinned(shelf, kept.newly);
@@ -213,6 +215,7 @@ impl Index {
     }
 
     pub(crate) fn unpin(&mut self, shelf: ShelfId, name: &str) {
+        self.tick();
         let stride = self.shelves.stride(shelf) as u64;
         let released = self.pins.remove(shelf, name, stride);
         self.mark_pinned(shelf, released);

@@ -26,6 +26,9 @@ impl Slot {
     }
 }
 
+/// The index has one for every block.
+const _: () = assert!(size_of::<Slot>() == 48);
+
 /// A segment file and what is in it.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -61,6 +64,12 @@ impl Segment {
             pinned: 0,
             used_sum: 0,
         }
+    }
+
+    /// Nothing more is added to it, and it is not completed.
+    pub(crate) fn abandon(&mut self) {
+        self.is_active = false;
+        self.reserve = 0;
     }
 
     pub(crate) fn slots(&self) -> &[Slot] {

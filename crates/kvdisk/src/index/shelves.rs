@@ -43,6 +43,11 @@ impl Shelves {
         &self.entry(id).spec
     }
 
+    /// Names change; what is written from now on has the new one.
+    pub(crate) fn set_label(&mut self, id: ShelfId, label: &str) {
+        self.entries[id.0 as usize].spec.label = label.to_string();
+    }
+
     /// Bytes of a record.
     pub(crate) fn stride(&self, id: ShelfId) -> usize {
         stride(self.entry(id).spec.block_bytes)

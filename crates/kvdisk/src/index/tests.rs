@@ -122,6 +122,18 @@ fn a_block_that_is_stored_again_is_at_its_new_place_only() {
 }
 
 #[test]
+fn a_block_that_is_carried_over_keeps_its_last_use() {
+    let (mut index, shelf) = index();
+    add(&mut index, shelf, 1, &[1]);
+    touch(&mut index, shelf, 1);
+    let used = index.now();
+    // Meanwhile it is used again: what was read before says less.
+    index.add_segment(SegmentId(2), Segment::new(shelf, 2, 1));
+    index.append(SegmentId(2), &FooterLine { key: key(1), used: used - 1, used_at: 0, is_live: true });
+    assert_eq!(index.segment(SegmentId(2)).unwrap().slot(0).used, used);
+}
+
+#[test]
 fn equal_keys_of_two_shelves_are_two_blocks() {
     let (mut index, shelf) = index();
     let other = ShelfSpec { identity: [2; 32], label: "test".into(), block_bytes: 1000, block_tokens: 4 };

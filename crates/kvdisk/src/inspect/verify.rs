@@ -11,7 +11,7 @@ use crate::format::{RECORD_HEADER, record_offset, stride};
 use crate::index::{Index, Segment};
 use crate::load::load;
 use crate::reader::is_record;
-use crate::staging::scratch;
+use crate::staging::Buffer;
 
 /// What to do with what is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Check<'_> {
     fn segment(&mut self, id: SegmentId, file: &SegmentFile, damage: Damage) -> io::Result<()> {
         let Some(segment) = self.index.segment(id) else { return Ok(()) };
         let spec = self.index.shelves.spec(segment.shelf);
-        let mut memory = scratch(stride(spec.block_bytes));
+        let mut memory = Buffer::new(stride(spec.block_bytes));
         let mut damaged = Vec::new();
         for (slot, block) in (0_u32..).zip(segment.slots()).filter(|(_, slot)| slot.is_live) {
             let offset = record_offset(slot, memory.bytes().len());

@@ -9,7 +9,7 @@ use crate::Key;
 use crate::fetch::{Arrival, FetchedBlock, Transfer};
 use crate::folder::SegmentId;
 use crate::format::{RECORD_HEADER, RecordHeader, checksum, record_offset, stride};
-use crate::index::Place;
+use crate::index::{Place, ShelfId};
 use crate::shared::Shared;
 use crate::staging::Buffer;
 
@@ -36,18 +36,41 @@ impl Records {
         Place { segment: self.segment, slot: self.first + at as u32 }
     }
 
-    /// Reads them; says how many bytes there were.
-    fn read(&self, shared: &Shared, into: &mut [u8]) -> io::Result<usize> {
-        let file = shared.handles.open(&shared.folder, self.segment)?;
-        file.read_at(into, record_offset(self.first, self.stride()))
+    /// Reads them; says how many, from the first on, are what they should be, and what the system says of the others.
+    fn read_intact(&self, shared: &Shared, shelf: ShelfId, memory: &mut [u8]) -> (usize, Option<io::Error>) {
+        let read = self.read(shared, self.place(0), memory);
+        let whole = read.as_ref().map_or(0, |bytes| bytes / self.stride());
+        let is_intact = |(at, record): &mut (usize, &mut [u8])| {
+            (*at < whole && self.is_intact(record, self.place(*at), self.nonce, *at))
+                || self.read_moved(shared, shelf, record, *at)
+        };
+        let intact = memory
+            .chunks_mut(self.stride())
+            .enumerate()
+            .map_while(|mut each| is_intact(&mut each).then_some(()));
+        (intact.count(), read.err())
     }
 
-    /// Whether the record at that position is whole and what it should be.
-    fn is_intact(&self, read: &[u8], at: usize) -> bool {
-        let record = read.get(at * self.stride()..(at + 1) * self.stride());
-        record.is_some_and(|record| {
-            is_record(record, self.nonce, self.first + at as u32, self.block_bytes, &self.keys[at])
-        })
+    fn read(&self, shared: &Shared, place: Place, into: &mut [u8]) -> io::Result<usize> {
+        let file = shared.handles.open(&shared.folder, place.segment)?;
+        file.read_at(into, record_offset(place.slot, self.stride()))
+    }
+
+    /// Reads a block that was carried over to another segment since the read was planned.
+    fn read_moved(&self, shared: &Shared, shelf: ShelfId, record: &mut [u8], at: usize) -> bool {
+        let state = shared.lock();
+        let Some(place) = state.index.find(shelf, &self.keys[at]) else { return false };
+        let Some(nonce) = state.index.segment(place.segment).map(|segment| segment.nonce) else {
+            return false;
+        };
+        drop(state);
+        place != self.place(at)
+            && self.read(shared, place, record).is_ok_and(|bytes| bytes == self.stride())
+            && self.is_intact(record, place, nonce, at)
+    }
+
+    fn is_intact(&self, record: &[u8], place: Place, nonce: u64, at: usize) -> bool {
+        is_record(record, nonce, place.slot, self.block_bytes, &self.keys[at])
     }
 }
 
@@ -79,21 +102,15 @@ impl Extent {
         mut memory: Buffer,
     ) -> Vec<Arrival> {
         let started = Instant::now();
-        let read = records.read(shared, memory.bytes_mut());
-        let extent = Arc::new(Self {
-            memory: Some(memory),
-            transfer: Arc::clone(transfer),
-            shared: Arc::clone(shared),
-        });
-        let whole = read.as_ref().map_or(0, |bytes| *bytes);
-        let intact =
-            (0..records.keys.len()).take_while(|&at| records.is_intact(&extent.bytes()[..whole], at)).count();
+        let (intact, failure) = records.read_intact(shared, transfer.shelf, memory.bytes_mut());
+        let (transfer, home) = (Arc::clone(transfer), Arc::clone(shared));
+        let extent = Arc::new(Self { memory: Some(memory), transfer, shared: home });
         let mut arrivals: Vec<_> = (0..intact)
             .map(|at| FetchedBlock::read(Arc::clone(&extent), at * records.stride(), records.block_bytes))
             .map(Arrival::Ready)
             .collect();
         if intact < records.keys.len() {
-            note_failure(shared, records.place(intact), read.err());
+            note_failure(shared, records.place(intact), failure);
             arrivals.extend((intact..records.keys.len()).map(|_| Arrival::Failed));
         }
         let counters = &mut shared.lock().counters;
@@ -134,5 +151,27 @@ fn note_failure(shared: &Shared, place: Place, error: Option<io::Error>) {
         tracing::warn!(target: "kvdisk", file, slot = place.slot, %error, "a block can't be read");
     } else {
         tracing::warn!(target: "kvdisk", file, slot = place.slot, "a block is damaged and forgotten");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_record_of_that_key_at_that_place_is_taken() {
+        const BLOCK: usize = 1000;
+        let mut record = vec![7; stride(BLOCK)];
+        let sum = checksum(&record[RECORD_HEADER..][..BLOCK]);
+        RecordHeader { key: [1; 32], nonce: 5, slot: 3, used: 0, used_at: 0, sum }.encode(&mut record);
+        assert!(is_record(&record, 5, 3, BLOCK, &[1; 32]));
+        assert!(!is_record(&record, 6, 3, BLOCK, &[1; 32]), "of another segment");
+        assert!(!is_record(&record, 5, 4, BLOCK, &[1; 32]), "of another slot");
+        assert!(!is_record(&record, 5, 3, BLOCK, &[2; 32]), "of another block");
+        assert!(!is_record(&record, 5, 3, BLOCK - 1, &[1; 32]), "of another size");
+        assert!(!is_record(&record[..RECORD_HEADER + BLOCK - 1], 5, 3, BLOCK, &[1; 32]), "cut");
+        assert!(!is_record(&record[..10], 5, 3, BLOCK, &[1; 32]), "cut in its header");
+        record[RECORD_HEADER + BLOCK - 1] ^= 1;
+        assert!(!is_record(&record, 5, 3, BLOCK, &[1; 32]), "damaged");
     }
 }

@@ -63,7 +63,6 @@ impl Readers {
     pub(crate) fn add(&self, transfer: Arc<Transfer>) {
         let mut queue = self.lock();
         if queue.is_over {
-            drop(queue);
             transfer.fail_rest();
             return;
         }
@@ -81,6 +80,7 @@ impl Readers {
         self.changed.notify_all();
         for transfer in transfers {
             transfer.fail_rest();
+            transfer.wake();
         }
     }
 
@@ -147,7 +147,7 @@ impl ReadQueue {
             }
             let Some(mut job) = job else { continue };
             self.used += job.staging_bytes();
-            job.give_memory(|bytes| self.free.take(bytes));
+            job.take_memory(&mut self.free);
             return Some(job);
         }
         None

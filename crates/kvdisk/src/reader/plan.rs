@@ -8,7 +8,7 @@ use super::extent::{Extent, Records};
 use crate::fetch::{Arrival, FetchedBlock, Transfer};
 use crate::index::Place;
 use crate::shared::{Shared, Staged, State, wall_seconds};
-use crate::staging::Buffer;
+use crate::staging::{Buffer, FreeList};
 
 /// Bytes of one read at most. Two threads with 2 MiB each read 4.4 GB/s on the reference machine, with 8 MiB 2.5 GB/s (more
 /// memory is touched) and with one block each 4.0 GB/s; the first block is there after 0.7 ms instead of 4.
@@ -25,9 +25,9 @@ pub(crate) struct Job {
 enum Work {
     /// Records beside each other in one segment.
     Read { records: Records, memory: Option<Buffer> },
-    /// A block that was not written yet.
-    Hand(Arc<Staged>, usize),
-    /// It is gone.
+    /// A block that was not written yet, and its length.
+    FromQueue(Arc<Staged>, usize),
+    /// The block is gone.
     Fail,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn plan(
         }
         Work::Read { records: records(&state, transfer, place, keys.start..keys.start + count), memory: None }
     } else if let Some(staged) = state.waiting.get(&(transfer.shelf, *key)) {
-        Work::Hand(Arc::clone(staged), state.index.shelves.spec(transfer.shelf).block_bytes)
+        Work::FromQueue(Arc::clone(staged), state.index.shelves.spec(transfer.shelf).block_bytes)
     } else {
         Work::Fail
     };
@@ -93,7 +93,7 @@ impl Job {
     pub(super) fn keys(&self) -> usize {
         match &self.work {
             Work::Read { records, .. } => records.keys.len(),
-            Work::Hand(..) | Work::Fail => 1,
+            Work::FromQueue(..) | Work::Fail => 1,
         }
     }
 
@@ -101,30 +101,35 @@ impl Job {
     pub(super) fn staging_bytes(&self) -> u64 {
         match &self.work {
             Work::Read { records, .. } => records.bytes() as u64,
-            Work::Hand(..) | Work::Fail => 0,
+            Work::FromQueue(..) | Work::Fail => 0,
         }
     }
 
-    pub(super) fn give_memory(&mut self, take: impl FnOnce(usize) -> Buffer) {
+    /// Takes memory that is kept; without, it is allocated when the readers' lock is not held.
+    pub(super) fn take_memory(&mut self, free: &mut FreeList) {
         if let Work::Read { records, memory } = &mut self.work {
-            *memory = Some(take(records.bytes()));
+            *memory = free.take(records.bytes());
         }
     }
 
-    /// Does it.
+    /// Reads and checks the blocks, and hands them to the fetch.
     pub(super) fn run(self, shared: &Arc<Shared>) {
         let Self { transfer, first, work } = self;
         let arrivals = match work {
-            Work::Read { records, memory: Some(memory) } => Extent::read(shared, &transfer, &records, memory),
-            Work::Hand(staged, block_bytes) => {
+            Work::Read { records, memory } => {
+                let memory = memory.unwrap_or_else(|| Buffer::new(records.bytes()));
+                Extent::read(shared, &transfer, &records, memory)
+            }
+            Work::FromQueue(staged, block_bytes) => {
                 shared.lock().counters.read_from_queue += 1;
                 vec![Arrival::Ready(FetchedBlock::queued(staged, block_bytes))]
             }
-            Work::Read { memory: None, .. } | Work::Fail => {
+            Work::Fail => {
                 shared.lock().counters.read_failures += 1;
                 vec![Arrival::Failed]
             }
         };
         transfer.arrive(first, arrivals);
+        transfer.wake();
     }
 }

@@ -1,42 +1,43 @@
 //! The segment that a shelf's blocks are added to.
 
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Key;
 use crate::folder::{Folder, SegmentFile, SegmentId};
 use crate::format::{
-    FooterLine, MAX_SLOTS, PAGE, RECORD_HEADER, RecordHeader, SegmentHeader, checksum, encode_footer,
-    footer_bytes, record_offset, stride,
+    FooterLine, PAGE, RECORD_HEADER, RecordHeader, SegmentHeader, checksum, encode_footer, footer_bytes,
+    record_offset, stride,
 };
-use crate::shared::wall_seconds;
+use crate::index::Place;
+use crate::shared::{Staged, wall_seconds};
 use crate::shelf::ShelfSpec;
-use crate::staging::{Buffer, scratch};
-
-/// Segments are this part of the area: small enough that reclaiming one gives up little at once.
-const PART: u64 = 32;
-/// And no larger than this: carrying over its blocks stays a matter of a second.
-const LARGEST: u64 = 256 << 20;
-
-/// How many slots segments of such blocks have.
-pub(super) fn slots_of_segment(size: u64, block_bytes: usize) -> u32 {
-    let room = (size / PART).min(LARGEST).saturating_sub(2 * PAGE as u64);
-    (room / stride(block_bytes) as u64).clamp(1, u64::from(MAX_SLOTS)) as u32
-}
-
-/// Bytes of a completed segment.
-pub(super) fn segment_bytes(slots: u32, block_bytes: usize) -> u64 {
-    record_offset(slots, stride(block_bytes)) + footer_bytes(slots) as u64
-}
+use crate::staging::Buffer;
 
 /// A block to be added.
-#[derive(Clone)]
-pub(super) struct NewRecord<'a> {
+pub(super) struct NewRecord {
     pub(super) key: Key,
     pub(super) used: u64,
     pub(super) used_at: u32,
-    /// A whole record in aligned memory; its header is not looked at.
-    pub(super) bytes: &'a [u8],
+    pub(super) source: Source,
+}
+
+/// Where a whole record is, in aligned memory; its header is not looked at.
+pub(super) enum Source {
+    Queue(Arc<Staged>),
+    /// Carried over from that place, read together with its neighbours.
+    Carried(Place, Arc<Buffer>, Range<usize>),
+}
+
+impl NewRecord {
+    fn bytes(&self) -> &[u8] {
+        match &self.source {
+            Source::Queue(staged) => staged.bytes(),
+            Source::Carried(_, memory, range) => &memory.bytes()[range.clone()],
+        }
+    }
 }
 
 /// A segment that is being written.
@@ -66,12 +67,14 @@ impl Active {
             slots,
             is_dirty: true,
         };
-        active.write_page_aligned(&header.encode(), 0)?;
+        active.write_page_aligned(&header.encode(), 0).inspect_err(|_| {
+            let _ = folder.remove(id);
+        })?;
         Ok(active)
     }
 
     fn write_page_aligned(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut aligned = scratch(bytes.len());
+        let mut aligned = Buffer::new(bytes.len());
         aligned.bytes_mut().copy_from_slice(bytes);
         self.file.write_at(&[aligned.bytes()], offset)
     }
@@ -99,15 +102,15 @@ impl Active {
     ///
     /// Staged blocks may be handed to a reader at the same time, so they are not written to: each record's first page is
     /// put together in `heads`, and goes out before the rest of the record.
-    pub(super) fn append(&mut self, records: &[NewRecord<'_>]) -> io::Result<()> {
+    pub(super) fn append(&mut self, records: &[NewRecord]) -> io::Result<()> {
         debug_assert!(records.len() <= self.room());
-        let mut heads = scratch(records.len() * PAGE);
+        let mut heads = Buffer::new(records.len() * PAGE);
         self.fill_heads(&mut heads, records);
         let parts: Vec<&[u8]> = heads
             .bytes()
             .chunks(PAGE)
             .zip(records)
-            .flat_map(|(head, record)| [head, &record.bytes[PAGE..]])
+            .flat_map(|(head, record)| [head, &record.bytes()[PAGE..]])
             .filter(|part| !part.is_empty())
             .collect();
         let begin = self.bytes();
@@ -120,10 +123,10 @@ impl Active {
         Ok(())
     }
 
-    fn fill_heads(&self, heads: &mut Buffer, records: &[NewRecord<'_>]) {
+    fn fill_heads(&self, heads: &mut Buffer, records: &[NewRecord]) {
         for ((head, record), slot) in heads.bytes_mut().chunks_mut(PAGE).zip(records).zip(self.next..) {
-            head.copy_from_slice(&record.bytes[..PAGE]);
-            let block = &record.bytes[RECORD_HEADER..][..self.block_bytes];
+            head.copy_from_slice(&record.bytes()[..PAGE]);
+            let block = &record.bytes()[RECORD_HEADER..][..self.block_bytes];
             let NewRecord { key, used, used_at, .. } = *record;
             RecordHeader { key, nonce: self.nonce, slot, used, used_at, sum: checksum(block) }.encode(head);
         }
@@ -141,7 +144,6 @@ impl Active {
     /// Writes the footer; returns the length of the file.
     pub(super) fn complete(mut self, lines: &[FooterLine]) -> io::Result<u64> {
         debug_assert_eq!(lines.len(), self.next as usize);
-        self.sync()?;
         let footer = encode_footer(self.nonce, lines);
         self.write_page_aligned(&footer, self.bytes())?;
         self.file.sync()?;

@@ -1,11 +1,11 @@
 //! Queued blocks into segments.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::active::{self, NewRecord};
-use super::room::NoRoom;
-use super::{ACTIVE, RETRY, Writer};
+use super::active::{NewRecord, Source};
+use super::{RETRY, Writer};
 use crate::format::FooterLine;
 use crate::index::ShelfId;
 use crate::shared::{Queued, State, wall_seconds};
@@ -18,6 +18,7 @@ pub(super) fn take(state: &mut State, limit: u64) -> Vec<Queued> {
     while let Some(next) = state.queue.front() {
         if !state.is_wanted(next) {
             state.queued_bytes -= next.staged.len() as u64;
+            state.flushes.left += 1;
             state.queue.pop_front();
             continue;
         }
@@ -55,43 +56,31 @@ impl Writer {
 
     /// Writes as many blocks as the active segment has room for; says how many.
     fn write_some(&mut self, shelf: ShelfId, batch: &[Queued]) -> Result<usize, WhyNot> {
+        let slots = Some(self.room(shelf)).filter(|&room| room > 0);
+        let slots = slots.unwrap_or_else(|| self.geometry(shelf).slots as usize);
+        let batch = &batch[..batch.len().min(slots)];
         self.keep_floor(batch)?;
         self.make_room(shelf, batch.len() as u64)?;
         self.activate(shelf)?;
-        let Some(active) = self.active.get_mut(&shelf) else { return Ok(0) };
-        let batch = &batch[..batch.len().min(active.room())];
+        // What was carried over may have taken slots.
+        let batch = &batch[..batch.len().min(self.room(shelf))];
         let first = self.shared.lock().index.ticks(batch.len() as u64);
         let used_at = wall_seconds();
-        let records: Vec<_> = (first..)
-            .zip(batch)
-            .map(|(used, queued)| NewRecord { key: queued.key, used, used_at, bytes: queued.staged.bytes() })
-            .collect();
-        active.append(&records)?;
+        let records = (first..).zip(batch).map(|(used, queued)| {
+            let source = Source::Queue(Arc::clone(&queued.staged));
+            NewRecord { key: queued.key, used, used_at, source }
+        });
+        let (id, records) = self.append(shelf, records.collect())?;
         let mut state = self.shared.lock();
         for (queued, record) in batch.iter().zip(&records) {
             let is_live = state.leave_queue(queued);
             let line = FooterLine { key: record.key, used: record.used, used_at, is_live };
-            state.index.append(active.id, &line);
+            state.index.append(id, &line);
         }
         let bytes = batch.len() * state.index.shelves.spec(shelf).block_bytes;
         state.counters.written_blocks += batch.len() as u64;
         state.counters.written_bytes += bytes as u64;
-        if let Some(segment) = state.index.segment_mut(active.id) {
-            segment.bytes = active.bytes();
-        }
         Ok(batch.len())
-    }
-
-    /// Makes sure that the shelf has a segment with room for a block.
-    pub(super) fn activate(&mut self, shelf: ShelfId) -> io::Result<()> {
-        if self.active.get(&shelf).is_some_and(|active| active.room() > 0) {
-            return Ok(());
-        }
-        self.complete_segment(shelf);
-        if self.active.len() >= ACTIVE {
-            self.complete_oldest();
-        }
-        self.begin_segment(shelf)
     }
 
     /// Blocks that won't be written.
@@ -125,21 +114,8 @@ impl Writer {
                 );
                 self.stop(text, RETRY);
             }
-            WhyNot::Room(NoRoom { needed }) => {
-                let size = self.shared.options.size;
-                let text = format!(
-                    "{dir}: {size} bytes are too few for blocks of this model; allow at least {needed}"
-                );
-                self.stop(text, super::LONGEST_RETRY);
-            }
+            WhyNot::Room => self.stop(format!("{dir}: nothing can be reclaimed; allow more bytes"), RETRY),
         }
-    }
-
-    /// Bytes of a segment of this shelf when it is full.
-    pub(super) fn full_segment_bytes(&self, shelf: ShelfId) -> u64 {
-        let block_bytes = self.shared.lock().index.shelves.spec(shelf).block_bytes;
-        let slots = active::slots_of_segment(self.shared.options.size, block_bytes);
-        active::segment_bytes(slots, block_bytes)
     }
 }
 
@@ -147,18 +123,15 @@ impl Writer {
 #[derive(Debug)]
 pub(super) enum WhyNot {
     System(io::Error),
-    Floor { free: u64 },
-    Room(NoRoom),
+    Floor {
+        free: u64,
+    },
+    /// Nothing is left to reclaim.
+    Room,
 }
 
 impl From<io::Error> for WhyNot {
     fn from(error: io::Error) -> Self {
         Self::System(error)
-    }
-}
-
-impl From<NoRoom> for WhyNot {
-    fn from(error: NoRoom) -> Self {
-        Self::Room(error)
     }
 }

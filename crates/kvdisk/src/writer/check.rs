@@ -3,12 +3,12 @@
 use std::io;
 use std::time::{Instant, SystemTime};
 
-use super::{CHECK, SAVE, Writer, next_id};
+use super::{BATCH, CHECK, SAVE, Writer, next_id};
 use crate::folder::scan::read_segment;
 use crate::folder::{FolderLock, SegmentId};
 use crate::format::PAGE;
 use crate::load;
-use crate::shared::Shared;
+use crate::shared::{Shared, Stop};
 
 /// Deletes the segments unused for longest until the area has the size that is allowed.
 pub(crate) fn shrink(shared: &Shared) {
@@ -19,11 +19,13 @@ pub(crate) fn shrink(shared: &Shared) {
         }
         let unreadable = state.index.unreadable.keys().next().copied();
         let Some(id) = unreadable.or_else(|| state.index.victim()) else { return };
-        state.index.unreadable.remove(&id);
+        let bytes = state.index.segment(id).map(|segment| segment.bytes);
+        let bytes = bytes.or_else(|| state.index.unreadable.remove(&id)).unwrap_or(0);
         let forgotten = state.index.remove_segment(id);
         state.counters.reclaimed_blocks += forgotten;
         drop(state);
         if let Err(error) = shared.folder.remove(id) {
+            shared.lock().index.unreadable.insert(id, bytes);
             tracing::warn!(target: "kvdisk", file = id.file_name(), %error, "a segment can't be deleted");
             return;
         }
@@ -70,9 +72,14 @@ impl Writer {
 
     /// Tries to write again when it is time.
     fn go_on(&self, now: Instant) {
+        let is_due = |stop: &Stop| now >= stop.retry_at;
+        let floor = self.shared.options.floor.saturating_add(BATCH);
+        let is_full = self.shared.folder.free_bytes().is_some_and(|free| free < floor);
         let mut state = self.shared.lock();
-        if state.stop.as_ref().is_some_and(|stop| now >= stop.retry_at) {
+        if state.stop.as_ref().is_some_and(is_due) && !is_full {
             state.stop = None;
+            drop(state);
+            tracing::info!(target: "kvdisk", "blocks are written again");
         }
     }
 
@@ -117,7 +124,7 @@ impl Writer {
             return;
         }
         drop(self.lock.take());
-        self.active.clear();
+        self.abandon_all();
         let taken = FolderLock::take_in(&self.shared.folder);
         let mut state = self.shared.lock();
         let before = state.read_only.take();
@@ -126,6 +133,7 @@ impl Writer {
                 self.lock = Some(lock);
                 self.next_id = self.next_id.max(next_id(&state));
                 drop(state);
+                shrink(&self.shared);
                 tracing::info!(target: "kvdisk", "this process writes to the folder from now on");
             }
             Err(why) => {
@@ -167,13 +175,12 @@ impl Writer {
             }
             return;
         };
-        let known = segment.bytes;
-        let is_growing = !segment.is_complete && !segment.is_active && bytes > known;
+        let (known, is_active) = (segment.bytes, segment.is_active);
         drop(state);
         if bytes < known {
             self.forget_cut(id, bytes);
-        } else if is_growing {
-            self.learn_more(id);
+        } else if bytes > known && !is_active {
+            self.learn_more(id, bytes);
         }
     }
 
@@ -182,8 +189,7 @@ impl Writer {
         let mut state = self.shared.lock();
         let Some(segment) = state.index.segment_mut(id) else { return };
         segment.bytes = bytes;
-        segment.reserve = 0;
-        segment.is_active = false;
+        segment.abandon();
         let shelf = segment.shelf;
         let whole = bytes.saturating_sub(PAGE as u64) / state.index.shelves.stride(shelf) as u64;
         let blocks = state.index.forget_from(id, u32::try_from(whole).unwrap_or(u32::MAX));
@@ -195,16 +201,17 @@ impl Writer {
     }
 
     /// Another process adds to this segment.
-    fn learn_more(&self, id: SegmentId) {
-        let Ok(found) = read_segment(&self.shared.folder, id) else { return };
+    fn learn_more(&self, id: SegmentId, bytes: u64) {
+        let found = read_segment(&self.shared.folder, id);
         let mut state = self.shared.lock();
         let Some(segment) = state.index.segment_mut(id) else { return };
+        segment.bytes = bytes;
+        let Ok(found) = found else { return };
         if segment.nonce != found.header.nonce {
             state.index.remove_segment(id);
             load::add(&mut state.index, id, &found);
             return;
         }
-        segment.bytes = found.bytes;
         segment.is_complete = found.is_complete;
         let known = segment.slots().len();
         found.slots.iter().skip(known).for_each(|line| state.index.append(id, line));

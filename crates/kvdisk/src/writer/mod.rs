@@ -4,14 +4,18 @@
 //! queue -> batch (one shelf, at most 16 MiB) -> room (reclaim) -> append to the shelf's active segment -> index
 //! ```
 //!
-//! It is the only one that creates, completes and deletes segments. In a process that does not hold the folder's lock it
+//! What takes long (checksums, writes) is done by a thread of low priority, [`appender`], that holds no lock.
+//!
+//! The writer is the only one that creates, completes and deletes segments. In a process that does not hold the folder's lock it
 //! only looks for what the other process writes, and takes over when that one has ended.
 
 mod active;
+mod appender;
 mod batch;
 mod check;
 mod pace;
 mod room;
+mod segments;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,18 +23,19 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::folder::{FolderLock, SegmentId, snapshot};
-use crate::index::{Segment, ShelfId};
+use crate::index::ShelfId;
 use crate::shared::{End, Queued, Shared, State, Stop, wall_seconds};
 
 use active::Active;
+use appender::Appender;
 use pace::Pace;
 
 pub(crate) use check::shrink;
 
 /// How often the folder is looked at and what was written is synced.
 const CHECK: Duration = Duration::from_secs(5);
-/// How often last uses are saved.
-const SAVE: Duration = Duration::from_secs(60);
+/// How often last uses and pins are saved.
+const SAVE: Duration = Duration::from_secs(30);
 /// Time until writing is tried again after an error, which doubles with each further one.
 const RETRY: Duration = Duration::from_secs(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
@@ -44,6 +49,7 @@ pub(crate) struct Writer {
     /// Held by the one process that writes.
     lock: Option<FolderLock>,
     active: HashMap<ShelfId, Active>,
+    appender: Appender,
     next_id: SegmentId,
     pace: Pace,
     next_check: Instant,
@@ -57,7 +63,7 @@ pub(crate) struct Writer {
 enum Task {
     Write(Vec<Queued>),
     Check,
-    Flush(u64),
+    Sync,
     Refresh(u64),
     End(End),
 }
@@ -74,6 +80,7 @@ impl Writer {
             shared,
             lock,
             active: HashMap::new(),
+            appender: Appender::start(),
             next_id,
             next_check: now + CHECK,
             next_save: now + SAVE,
@@ -84,27 +91,19 @@ impl Writer {
 
     /// What the thread does.
     pub(crate) fn run(mut self) {
-        give_way();
         loop {
             match self.next_task() {
                 Task::Write(batch) => self.write(&batch),
                 Task::Check => self.check(),
-                Task::Flush(number) => {
-                    self.sync();
-                    self.serve(|state| state.done.flush = number);
-                }
+                Task::Sync => self.sync(),
                 Task::Refresh(number) => {
                     self.refresh();
-                    self.serve(|state| state.done.refresh = number);
+                    self.shared.lock().refreshes.done = number;
+                    self.shared.served.notify_all();
                 }
                 Task::End(end) => return self.end(end),
             }
         }
-    }
-
-    fn serve(&self, note: impl FnOnce(&mut State)) {
-        note(&mut self.shared.lock());
-        self.shared.served.notify_all();
     }
 
     fn next_task(&self) -> Task {
@@ -123,7 +122,7 @@ impl Writer {
     }
 
     fn due(&self, state: &mut State, now: Instant) -> Option<Task> {
-        let is_hasty = state.end.is_some() || state.asked.flush > state.done.flush;
+        let is_hasty = state.end.is_some() || state.flushes.is_wanted();
         match state.end {
             Some(End::Abrupt) => return Some(Task::End(End::Abrupt)),
             Some(End::Orderly(until)) if state.queue.is_empty() || now >= until => {
@@ -131,21 +130,21 @@ impl Writer {
             }
             _ => {}
         }
-        if state.asked.refresh > state.done.refresh {
-            return Some(Task::Refresh(state.asked.refresh));
+        if state.refreshes.asked > state.refreshes.done {
+            return Some(Task::Refresh(state.refreshes.asked));
+        }
+        if state.flushes.is_due() {
+            return Some(Task::Sync);
         }
         if !state.queue.is_empty() && (is_hasty || now >= self.pace.next()) {
             return Some(Task::Write(batch::take(state, self.pace.batch_bytes(BATCH))));
-        }
-        if state.asked.flush > state.done.flush {
-            return Some(Task::Flush(state.asked.flush));
         }
         (now >= self.next_check).then_some(Task::Check)
     }
 
     /// Writing stops for a time; what is queued is given up.
     fn stop(&mut self, why: String, retry: Duration) {
-        tracing::warn!(target: "kvdisk", why, "nothing is written to disk for now");
+        tracing::warn!(target: "kvdisk", why, "nothing is written for now");
         let mut state = self.shared.lock();
         state.stop = Some(Stop { why, retry_at: Instant::now() + retry });
         let dropped = state.drop_queue();
@@ -160,56 +159,6 @@ impl Writer {
         let why = format!("can't write to {}: {error}", self.shared.folder.dir().display());
         self.stop(why, self.retry);
         self.retry = (self.retry * 2).min(LONGEST_RETRY);
-    }
-
-    /// Begins a segment for a shelf.
-    fn begin_segment(&mut self, shelf: ShelfId) -> io::Result<()> {
-        let spec = self.shared.lock().index.shelves.spec(shelf).clone();
-        let slots = active::slots_of_segment(self.shared.options.size, spec.block_bytes);
-        let id = self.next_id;
-        self.next_id = SegmentId(id.0 + 1);
-        let active = Active::create(&self.shared.folder, id, &spec, slots).inspect_err(|_| {
-            let _ = self.shared.folder.remove(id);
-        })?;
-        self.shared.folder.sync()?;
-        let mut segment = Segment::new(shelf, active.nonce, slots as usize);
-        segment.bytes = active.bytes();
-        segment.reserve = active.reserve();
-        segment.is_active = true;
-        self.shared.lock().index.add_segment(id, segment);
-        self.active.insert(shelf, active);
-        Ok(())
-    }
-
-    /// Completes a shelf's segment: nothing is added to it any more.
-    fn complete_segment(&mut self, shelf: ShelfId) {
-        let Some(active) = self.active.remove(&shelf) else { return };
-        let id = active.id;
-        let lines: Vec<_> = match self.shared.lock().index.segment(id) {
-            Some(segment) => segment.slots().iter().map(crate::index::Slot::line).collect(),
-            None => return,
-        };
-        let before = active.bytes();
-        let completed = active.complete(&lines);
-        let mut state = self.shared.lock();
-        if let Some(segment) = state.index.segment_mut(id) {
-            segment.is_active = false;
-            segment.is_complete = completed.is_ok();
-            // After an error nobody knows how much of the footer is there.
-            segment.bytes = *completed.as_ref().unwrap_or(&(before + segment.reserve));
-            segment.reserve = 0;
-        }
-        drop(state);
-        if let Err(error) = completed {
-            self.stop_after(&error);
-        }
-    }
-
-    fn sync(&mut self) {
-        let failed = self.active.values_mut().find_map(|active| active.sync().err());
-        if let Some(error) = failed {
-            self.stop_after(&error);
-        }
     }
 
     fn end(mut self, end: End) {
@@ -244,13 +193,6 @@ impl Writer {
 
 /// Numbers begin with the time in seconds, so that a folder that was cleared does not use any again.
 fn next_id(state: &State) -> SegmentId {
-    let after_last = state.index.last_id().map_or(0, |id| id.0 + 1);
-    SegmentId(after_last.max(wall_seconds()))
-}
-
-/// Lowers this thread's priority where the system lets it: blocks can wait, the model can't.
-fn give_way() {
-    // On Linux a thread has its own niceness; elsewhere the whole process would get it.
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::nice(19);
+    let after_last = state.index.last_id().map_or(SegmentId(1), SegmentId::next);
+    after_last.max(SegmentId::from_time(wall_seconds()))
 }

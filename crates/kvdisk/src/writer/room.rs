@@ -2,65 +2,56 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::active::NewRecord;
+use super::active::{NewRecord, Source};
 use super::batch::WhyNot;
 use super::{BATCH, Writer};
 use crate::folder::SegmentId;
-use crate::format::{FooterLine, PAGE, footer_bytes, record_offset};
+use crate::format::{FooterLine, record_offset};
 use crate::index::{Place, ShelfId, Slot};
+use crate::options::Options;
 use crate::reader::is_record;
-use crate::staging::scratch;
+use crate::staging::Buffer;
 
-/// Segments that must fit at least: one to write, one to carry over to, two to keep.
-const FEWEST: u64 = 4;
 /// Segments reclaimed for one batch at most. Each makes room for a quarter of a segment or more, and a batch is no
 /// larger than one.
 const RECLAIMS: usize = 16;
 
-/// The area is too small for this shelf's blocks.
-#[derive(Debug)]
-pub(super) struct NoRoom {
-    pub(super) needed: u64,
-}
-
 impl Writer {
     /// Reclaims until so many blocks fit, leaving room to carry over a segment's worth.
     pub(super) fn make_room(&mut self, shelf: ShelfId, blocks: u64) -> Result<(), WhyNot> {
-        let segment = self.full_segment_bytes(shelf);
-        let size = self.shared.options.size;
-        let needed = FEWEST * segment;
-        if needed > size {
-            return Err(NoRoom { needed }.into());
-        }
-        let new = blocks * self.shared.lock().index.shelves.stride(shelf) as u64 + frame();
+        let geometry = self.geometry(shelf);
+        let new = geometry.new_bytes(blocks) + geometry.segment_bytes();
         for _ in 0..RECLAIMS {
-            if self.shared.lock().file_bytes(blocks) + new + segment <= size {
+            if self.shared.lock().file_bytes(blocks).saturating_add(new) <= self.shared.options.size {
                 return Ok(());
             }
-            if !self.reclaim()? {
-                break;
-            }
+            self.remove_unreadable()?;
+            self.reclaim()?;
         }
-        Err(NoRoom { needed: size + segment }.into())
+        Err(WhyNot::Room)
     }
 
-    /// Reclaims one segment; whether there was one.
-    fn reclaim(&mut self) -> io::Result<bool> {
-        let unreadable = self.shared.lock().index.unreadable.keys().next().copied();
-        if let Some(id) = unreadable {
+    /// Files that can't be used are the first to go.
+    fn remove_unreadable(&mut self) -> io::Result<()> {
+        let ids: Vec<_> = self.shared.lock().index.unreadable.keys().copied().collect();
+        for id in ids {
             self.shared.folder.remove(id)?;
             self.shared.lock().index.unreadable.remove(&id);
-            return Ok(true);
         }
+        Ok(())
+    }
+
+    /// Reclaims one segment, if there is one.
+    fn reclaim(&mut self) -> io::Result<()> {
         self.expire_pins();
         let victim = self.shared.lock().index.victim();
-        let Some(victim) = victim.or_else(|| self.complete_oldest()) else { return Ok(false) };
+        let Some(victim) = victim.or_else(|| self.complete_oldest()) else { return Ok(()) };
         for run in self.survivors(victim) {
             self.carry(victim, run)?;
         }
-        self.remove_segment(victim)?;
-        Ok(true)
+        self.remove_segment(victim)
     }
 
     /// What of a segment is carried over: slots beside each other, no more at once than a batch.
@@ -69,14 +60,6 @@ impl Writer {
         let Some(segment) = state.index.segment(id) else { return Vec::new() };
         let longest = BATCH / state.index.shelves.stride(segment.shelf) as u64;
         runs(&state.index.survivors(id), longest.max(1) as usize)
-    }
-
-    /// Completes the active segment that was begun first: it can be reclaimed then.
-    pub(super) fn complete_oldest(&mut self) -> Option<SegmentId> {
-        let (&shelf, active) = self.active.iter().min_by_key(|(_, active)| active.id)?;
-        let id = active.id;
-        self.complete_segment(shelf);
-        Some(id)
     }
 
     /// Deletes a segment with all blocks that are still in it.
@@ -97,49 +80,44 @@ impl Writer {
 
     /// Writes blocks that lie beside each other into the shelf's active segment, as far as the area has room.
     fn carry(&mut self, from: SegmentId, run: Range<u32>) -> io::Result<()> {
-        let Some(source) = self.source(from, run) else { return Ok(()) };
-        let mut memory = scratch(source.slots.len() * source.stride);
+        let Some(run) = self.slots(from, run) else { return Ok(()) };
         let Ok(file) = self.shared.handles.open(&self.shared.folder, from) else { return Ok(()) };
-        let offset = record_offset(source.first, source.stride);
+        let mut memory = Buffer::new(run.slots.len() * run.stride);
+        let offset = record_offset(run.first, run.stride);
         let read = file.read_at(memory.bytes_mut(), offset).unwrap_or(0);
-        let records = source.intact(&memory.bytes()[..read]);
-        let mut rest = records.as_slice();
-        while !rest.is_empty() && self.has_room_to_carry(rest.len(), source.stride) {
-            self.activate(source.shelf)?;
-            let Some(active) = self.active.get_mut(&source.shelf) else { return Ok(()) };
-            let (now, later) = rest.split_at(rest.len().min(active.room()));
-            active.append(&now.iter().map(|(_, record)| record.clone()).collect::<Vec<_>>())?;
-            let (id, bytes) = (active.id, active.bytes());
-            self.note_carried(id, bytes, from, now);
-            rest = later;
+        let mut records = run.intact(&Arc::new(memory), read);
+        while !records.is_empty() && self.has_room_to_carry(run.shelf, records.len() as u64) {
+            self.activate(run.shelf)?;
+            let later = records.split_off(records.len().min(self.room(run.shelf)));
+            let (to, carried) = self.append(run.shelf, records)?;
+            self.note_carried(to, &carried);
+            records = later;
         }
         Ok(())
     }
 
-    fn note_carried(&self, to: SegmentId, bytes: u64, from: SegmentId, records: &[(u32, NewRecord<'_>)]) {
+    fn note_carried(&self, to: SegmentId, records: &[NewRecord]) {
         let mut state = self.shared.lock();
-        for (slot, record) in records {
-            let is_live = state.index.is_live(Place { segment: from, slot: *slot });
-            let NewRecord { key, used, used_at, .. } = *record;
+        for record in records {
+            let NewRecord { key, used, used_at, ref source } = *record;
+            let is_live = matches!(source, Source::Carried(from, ..) if state.index.is_live(*from));
             state.index.append(to, &FooterLine { key, used, used_at, is_live });
         }
         state.counters.carried_blocks += records.len() as u64;
-        if let Some(segment) = state.index.segment_mut(to) {
-            segment.bytes = bytes;
-        }
     }
 
-    fn has_room_to_carry(&self, blocks: usize, stride: usize) -> bool {
-        let new = (blocks * stride) as u64 + frame();
-        let fits = self.shared.lock().file_bytes(blocks as u64) + new <= self.shared.options.size;
-        let floor = self.shared.options.floor;
+    fn has_room_to_carry(&self, shelf: ShelfId, blocks: u64) -> bool {
+        let Options { size, floor, .. } = self.shared.options;
+        let new = self.geometry(shelf).new_bytes(blocks);
+        let fits = self.shared.lock().file_bytes(blocks).saturating_add(new) <= size;
         fits && self.shared.folder.free_bytes().is_none_or(|free| free >= floor.saturating_add(new))
     }
 
-    fn source(&self, from: SegmentId, run: Range<u32>) -> Option<Source> {
+    fn slots(&self, from: SegmentId, run: Range<u32>) -> Option<Run> {
         let state = self.shared.lock();
         let segment = state.index.segment(from)?;
-        Some(Source {
+        Some(Run {
+            segment: from,
             shelf: segment.shelf,
             nonce: segment.nonce,
             first: run.start,
@@ -150,13 +128,9 @@ impl Writer {
     }
 }
 
-/// Bytes that beginning a segment may add beside its records.
-fn frame() -> u64 {
-    (PAGE + footer_bytes(crate::format::MAX_SLOTS)) as u64
-}
-
 /// Slots beside each other that are carried over.
-struct Source {
+struct Run {
+    segment: SegmentId,
     shelf: ShelfId,
     nonce: u64,
     first: u32,
@@ -165,17 +139,24 @@ struct Source {
     stride: usize,
 }
 
-impl Source {
-    /// The records among these bytes that are what they should be, with their slots.
-    fn intact<'a>(&self, bytes: &'a [u8]) -> Vec<(u32, NewRecord<'a>)> {
-        (self.first..)
-            .zip(&self.slots)
-            .zip(bytes.chunks_exact(self.stride))
-            .filter(|((at, slot), record)| is_record(record, self.nonce, *at, self.block_bytes, &slot.key))
-            .map(|((at, slot), bytes)| {
-                (at, NewRecord { key: slot.key, used: slot.used, used_at: slot.used_at, bytes })
+impl Run {
+    /// The records among the bytes read that are what they should be.
+    fn intact(&self, memory: &Arc<Buffer>, read: usize) -> Vec<NewRecord> {
+        let whole = read / self.stride;
+        let records = (self.first..).zip(&self.slots).take(whole).enumerate();
+        let record = |(at, (slot, block)): (usize, (u32, &Slot))| {
+            let range = at * self.stride..(at + 1) * self.stride;
+            let bytes = &memory.bytes()[range.clone()];
+            let place = Place { segment: self.segment, slot };
+            let source = Source::Carried(place, Arc::clone(memory), range);
+            is_record(bytes, self.nonce, slot, self.block_bytes, &block.key).then_some(NewRecord {
+                key: block.key,
+                used: block.used,
+                used_at: block.used_at,
+                source,
             })
-            .collect()
+        };
+        records.filter_map(record).collect()
     }
 }
 
