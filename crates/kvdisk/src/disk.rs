@@ -66,8 +66,8 @@ impl Disk {
         self.running.shared.status()
     }
 
-    /// Waits until everything queued is on disk (synced), at most so long; whether it is. Does not keep to
-    /// `write_speed`.
+    /// Waits until everything that is queued now is on disk (synced), at most so long; whether it is. Blocks that were
+    /// given up before are not queued. Does not keep to `write_speed`.
     pub fn flush(&self, within: Duration) -> bool {
         let mut state = self.running.shared.lock();
         let target = state.flushes.entered;

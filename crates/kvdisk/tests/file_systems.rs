@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ropeway_kvdisk::Stored;
-use support::{LONG, fetch_all, held, open, segments, spec, store, store_all};
+use support::{LONG, fetch_all, held, key, open, segments, spec, store, store_all};
 
 /// What a process inside the namespace does, and where.
 const STAGE: &str = "ROPEWAY_KVDISK_STAGE";
@@ -35,8 +35,12 @@ fn child() {
 fn fill(dir: &Path, reason: &str) {
     let disk = open(dir);
     let shelf = disk.shelf(spec(1));
-    let stored =
-        (0..1000).take_while(|&number| store(&shelf, number) == Stored::Queued && disk.flush(LONG)).count();
+    let is_written = |number: &u64| {
+        store(&shelf, *number);
+        disk.flush(LONG);
+        shelf.holds(&key(*number))
+    };
+    let stored = (0..1000).take_while(is_written).count();
     assert!((50..200).contains(&stored), "{stored}");
     let status = disk.status();
     let why = status.stopped.unwrap();
@@ -53,7 +57,7 @@ fn fill(dir: &Path, reason: &str) {
     // With room again, writing goes on.
     std::fs::remove_file(&segments(dir)[0]).unwrap();
     assert!(disk.refresh(LONG));
-    let next = (0..1000).find(|&number| !shelf.holds(&support::key(number))).unwrap();
+    let next = (0..1000).find(|&number| !shelf.holds(&key(number))).unwrap();
     store_all(&disk, &shelf, [next]);
     assert_eq!(held(&shelf, [next]), [next]);
 }

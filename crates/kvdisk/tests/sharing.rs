@@ -121,7 +121,8 @@ fn a_write_that_fails_stops_writing_with_a_reason_and_reading_goes_on() {
     // Open files stay usable; no new one can be created in a folder that has moved.
     fs::rename(&area, dir.path().join("away")).unwrap();
     assert_eq!(store(&other, 1), Stored::Queued);
-    assert!(!disk.flush(LONG));
+    // Whether the block was given up before or after the flush began is a matter of luck.
+    disk.flush(LONG);
     let status = disk.status();
     assert!(status.stopped.as_ref().is_some_and(|why| why.contains("can't write to")), "{status:?}");
     assert_eq!((status.counters.write_failures, status.counters.dropped_blocks), (1, 1));

@@ -212,7 +212,8 @@ fn a_full_disk_stops_writing_with_a_reason_and_reading_goes_on() {
     let disk = Disk::open(Options { floor: u64::MAX, ..options(dir.path(), SIZE) }).unwrap();
     let shelf = disk.shelf(spec(1));
     assert_eq!(store(&shelf, 100), Stored::Queued);
-    assert!(!disk.flush(LONG));
+    // Whether the block was given up before or after the flush began is a matter of luck.
+    disk.flush(LONG);
     let status = disk.status();
     assert!(status.stopped.unwrap().contains("must stay free"));
     assert_eq!((status.counters.dropped_blocks, status.queued_bytes), (1, 0));
