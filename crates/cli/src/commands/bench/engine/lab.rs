@@ -1,14 +1,19 @@
 //! The engine under test: made-up requests go in, measured streams come out.
 
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ropeway_engine::kv::BlockHash;
 use ropeway_engine::{Event, EventStream, FinishReason, Handle, Request, StepRecord, Usage};
 
 use crate::failure::Failure;
 
 /// Tokens before anything is measured: they touch the step's memory and show the engine what a step costs.
 const WARM_UP: [usize; 3] = [20, 300, 60];
+
+/// Longest time for blocks to get from memory to disk.
+const MOVED: Duration = Duration::from_secs(60);
 
 /// How often the engine is looked at while something is awaited.
 const GLANCE: Duration = Duration::from_millis(2);
@@ -84,6 +89,30 @@ impl Lab {
     /// Submits a request of any kind.
     pub fn submit_request(&self, request: Request) -> Result<EventStream, Failure> {
         Ok(self.handle.submit(request)?)
+    }
+
+    /// Has the blocks of a text leave memory for the disk, where there is one; whether there is.
+    pub fn move_to_disk(&self, text: &[u32]) -> bool {
+        let Some(tier) = self.handle.tier() else { return false };
+        self.settle();
+        let (names, began) = (self.handle.names(&[], text), Instant::now());
+        while !self.is_on_disk(names.clone()) {
+            if began.elapsed() > MOVED {
+                return false;
+            }
+            thread::sleep(GLANCE);
+        }
+        tier.flush(MOVED);
+        self.handle.evict(names, false);
+        true
+    }
+
+    fn is_on_disk(&self, names: Vec<BlockHash>) -> bool {
+        let (told, is_there) = channel();
+        self.handle.locate(names, move |places| {
+            let _ = told.send(places.iter().all(|place| place.lower));
+        });
+        is_there.recv().unwrap_or(false)
     }
 
     /// Steps computed so far.

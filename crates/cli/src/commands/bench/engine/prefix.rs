@@ -1,7 +1,9 @@
-//! How much sooner the first token comes when the beginning of the prompt is cached.
+//! How much sooner the first token comes when the beginning of the prompt is cached: in memory, and on disk where keys and
+//! values are kept there (`--kv-disk`).
 
 use std::fmt;
 
+use ropeway_engine::Usage;
 use serde::Serialize;
 
 use super::Sizes;
@@ -25,6 +27,9 @@ struct Point {
     cold_ms: f64,
     cached_ms: f64,
     speedup: f64,
+    /// With the text on disk and not in memory.
+    disk_ms: Option<f64>,
+    disk_speedup: Option<f64>,
 }
 
 /// All measurements of one length.
@@ -32,6 +37,7 @@ struct Point {
 struct Runs {
     cold_ms: Vec<f64>,
     cached_ms: Vec<f64>,
+    disk_ms: Vec<f64>,
     cached_tokens: usize,
 }
 
@@ -44,7 +50,9 @@ pub fn measure(lab: &mut Lab, sizes: &Sizes) -> Result<Prefix, Failure> {
     }
     let points = runs.into_iter().map(|runs| {
         let (cold_ms, cached_ms) = (median(runs.cold_ms), median(runs.cached_ms));
-        Point { cached_tokens: runs.cached_tokens, cold_ms, cached_ms, speedup: cold_ms / cached_ms }
+        let disk_ms = (!runs.disk_ms.is_empty()).then(|| median(runs.disk_ms));
+        let (speedup, disk_speedup) = (cold_ms / cached_ms, disk_ms.map(|disk_ms| cold_ms / disk_ms));
+        Point { cached_tokens: runs.cached_tokens, cold_ms, cached_ms, speedup, disk_ms, disk_speedup }
     });
     Ok(Prefix { new_prompt_tokens: QUESTION, points: points.collect() })
 }
@@ -52,12 +60,19 @@ pub fn measure(lab: &mut Lab, sizes: &Sizes) -> Result<Prefix, Failure> {
 /// The first request computes what the second finds.
 fn cold_and_cached(lab: &mut Lab, tokens: usize, runs: &mut Runs) -> Result<(), Failure> {
     let text = lab.prompt(tokens);
-    for cold in [true, false] {
+    let ask = |lab: &mut Lab, times: &mut Vec<f64>| -> Result<Usage, Failure> {
         let prompt = [&text[..], &lab.prompt(QUESTION)].concat();
         let usage = finish(lab.submit_prompt(prompt, 1)?)?;
-        let times = if cold { &mut runs.cold_ms } else { &mut runs.cached_ms };
         times.push(usage.first_token.as_secs_f64() * 1e3);
-        runs.cached_tokens = usage.cached;
+        Ok(usage)
+    };
+    ask(lab, &mut runs.cold_ms)?;
+    runs.cached_tokens = ask(lab, &mut runs.cached_ms)?.cached;
+    if lab.move_to_disk(&text) {
+        let usage = ask(lab, &mut runs.disk_ms)?;
+        if usage.fetched + QUESTION < usage.cached {
+            return Err(Failure::new("the text was not on disk", "give --kv-disk more room"));
+        }
     }
     Ok(())
 }
@@ -65,11 +80,15 @@ fn cold_and_cached(lab: &mut Lab, tokens: usize, runs: &mut Runs) -> Result<(), 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "prefix: first token of a cached text and {} new tokens", self.new_prompt_tokens)?;
-        for Point { cached_tokens, cold_ms, cached_ms, speedup } in &self.points {
-            writeln!(
+        for Point { cached_tokens, cold_ms, cached_ms, speedup, disk_ms, disk_speedup } in &self.points {
+            write!(
                 f,
                 "  {cached_tokens:>6} cached   {cold_ms:>7.0} -> {cached_ms:>6.1} ms   {speedup:>5.1}x"
             )?;
+            if let (Some(disk_ms), Some(disk_speedup)) = (disk_ms, disk_speedup) {
+                write!(f, "   on disk {disk_ms:>6.1} ms   {disk_speedup:>5.1}x")?;
+            }
+            writeln!(f)?;
         }
         Ok(())
     }
