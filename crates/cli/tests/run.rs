@@ -3,31 +3,14 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use support::{Ran, Sandbox};
-
-const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+use support::{Ran, Sandbox, smollm2};
 
 /// A model of random weights with a tokenizer and a chat template, for 128 tokens.
 fn tiny() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models/llama");
     path.display().to_string()
-}
-
-/// The default model, or `None` with a printed reason.
-fn smollm2() -> Option<String> {
-    let given = std::env::var_os("ROPEWAY_TEST_MODEL_DIR").map(PathBuf::from);
-    let home = std::env::var_os("ROPEWAY_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache/ropeway")));
-    let cached = home.map(|home| home.join("models/smollm2-135m"));
-    let found =
-        [given, cached].into_iter().flatten().map(|folder| folder.join(FILE)).find(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("skipped: {FILE} is not here; run `ropeway pull smollm2` or set ROPEWAY_TEST_MODEL_DIR");
-    }
-    found.map(|path| path.display().to_string())
 }
 
 fn run(arguments: &[&str]) -> Ran {

@@ -5,10 +5,13 @@ pub mod server;
 pub mod tiny_gguf;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
+
+/// The file of the default model.
+const DEFAULT_MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /// A home for one test, without Python and without a reachable Hugging Face hub unless the test gives them.
 pub struct Sandbox {
@@ -87,4 +90,24 @@ impl From<Output> for Ran {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
+}
+
+/// The default model, or `None` with a printed reason.
+pub fn smollm2() -> Option<String> {
+    let given = std::env::var_os("ROPEWAY_TEST_MODEL_DIR").map(PathBuf::from);
+    let home = std::env::var_os("ROPEWAY_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache/ropeway")));
+    let cached = home.map(|home| home.join("models/smollm2-135m"));
+    let found = [given, cached]
+        .into_iter()
+        .flatten()
+        .map(|folder| folder.join(DEFAULT_MODEL))
+        .find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!(
+            "skipped: {DEFAULT_MODEL} is not here; run `ropeway pull smollm2` or set ROPEWAY_TEST_MODEL_DIR"
+        );
+    }
+    found.map(|path| path.display().to_string())
 }
