@@ -14,7 +14,7 @@ use ropeway_generation::{
     RequestError, Sampling, StopReason, StructuredOutput, ToolChoice, collect,
 };
 use ropeway_grammar::GrammarSpec;
-use ropeway_text::{ChatTemplate, SpecialTokens, Tokenizer};
+use ropeway_text::{ChatTemplate, Interrupt, SpecialTokens, Tokenizer};
 use ropeway_weights::Checkpoint;
 use serde_json::{Value, json};
 
@@ -241,4 +241,26 @@ fn what_can_not_be_answered_is_refused_with_its_field() {
         let error = refused(job);
         assert_eq!((error.kind, error.field.as_deref()), (kind, Some(field)), "{error}");
     }
+}
+
+#[test]
+fn a_prompt_is_given_up_once_it_can_not_fit_but_counted_to_its_end() {
+    let (generator, _) = generator("", Vec::new());
+    let (room, text) = (generator.context(), "word ".repeat(generator.context()));
+    let conversation = Prompt::Conversation(Conversation {
+        messages: vec![json!({"role": "user", "content": text})],
+        ..Conversation::default()
+    });
+    for prompt in [Prompt::Text(text), conversation] {
+        assert!(generator.encode(prompt.clone()).unwrap().len() > room + 1);
+        let error = generator.draft(Job::with_sampling(prompt, plain()), &Interrupt::default()).unwrap_err();
+        let told = format!(
+            "the prompt has more than {room} tokens, but prompt and answer together have room for {room};"
+        );
+        assert!(error.message.starts_with(&told), "{error}");
+        assert_eq!(error.kind, ErrorKind::ContextLengthExceeded);
+    }
+    let predicted = Job { prediction: Some("word ".repeat(room)), ..text_job("x") };
+    let error = generator.draft(predicted, &Interrupt::default()).unwrap_err();
+    assert_eq!((error.kind, error.field.as_deref()), (ErrorKind::ContextLengthExceeded, Some("prediction")));
 }
