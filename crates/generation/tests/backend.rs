@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ropeway_engine::{
-    Backend, Event, EventSender, EventStream, FinishReason, Load, Rejected, Request, SequenceError, Usage,
-    channel,
+    Backend, DraftTotals, Event, EventSender, EventStream, FinishReason, Load, Rejected, Request,
+    SequenceError, Usage, channel,
 };
 use ropeway_executor::{Limits, Sampled, SamplingParams};
 use ropeway_generation::{
@@ -77,7 +77,8 @@ fn generator(end: &str, events: Vec<Event>) -> (Generator, Arc<Canned>) {
 }
 
 fn token(sequence: u32, token: u32) -> Event {
-    Event::Token { sequence, sampled: Sampled { token, ..Sampled::default() } }
+    let sampled = Sampled { token, ..Sampled::default() };
+    Event::Token { sequence, sampled, drafting: DraftTotals::default() }
 }
 
 /// The tokens of a text, as events of one sequence.
