@@ -2,7 +2,7 @@
 """What honest clients feel of attacks: first tokens of small interactive chats, without and beside each kind.
 
     cargo build --release
-    benches/attacks.py [--ropeway target/release/ropeway] [--seconds 8]
+    benches/attacks.py [--ropeway target/release/ropeway] [--seconds 8] [--only NAME] [--rounds 1]
 
 Two honest clients with one key ask small questions one after another. Attackers have another key and run at the lowest priority, so that
 what they cost is what they make the server do, as far as one machine can tell. Python's standard library only.
@@ -135,10 +135,10 @@ def chats(url, seconds):
     return 1e3 * statistics.median(answered), 1e3 * answered[int(0.99 * len(answered))]
 
 
-def measure(server, seconds):
+def measure(server, seconds, names):
     alone = chats(server.url, seconds)
     print(f"{'nobody':24} first token p50 {alone[0]:5.0f} ms         p99 {alone[1]:5.0f} ms         {server.resident_mb():.0f} MB")
-    for name in ATTACKS:
+    for name in names:
         # The lowest priority, whatever this process has.
         command = ["nice", "-n", "39", sys.executable, __file__, "--attack", name, "--url", server.url]
         attackers = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -157,6 +157,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ropeway", default="target/release/ropeway")
     parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--only", choices=ATTACKS, metavar="NAME", help=f"one attack: {', '.join(ATTACKS)}")
+    parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured")
     parser.add_argument("--attack", choices=ATTACKS, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -168,7 +170,8 @@ def main():
         command = [options.ropeway, "serve", "--api-keys-file", keys.name, "--no-embeddings", "--max-n", "128"]
         command += ["--context", "2048", "--kv-memory", "48MiB", "--listen"]
         with Served(lambda port: [*command, f"127.0.0.1:{port}"], "/health/ready") as server:
-            measure(server, options.seconds)
+            for _ in range(options.rounds):
+                measure(server, options.seconds, [options.only] if options.only else ATTACKS)
 
 
 if __name__ == "__main__":

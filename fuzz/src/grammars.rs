@@ -14,20 +14,6 @@ const TOKENS: usize = 24;
 const CHOICES: [u8; TOKENS] =
     [7, 1, 201, 34, 90, 0, 3, 255, 17, 64, 128, 5, 99, 42, 2, 11, 180, 77, 31, 6, 250, 13, 150, 60];
 
-/// Panics inside llguidance are caught there and are errors of one request, by design: they do not end a run, as any other
-/// panic does. Each is printed.
-pub fn ignore_caught_panics() {
-    let stop = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let place = panic.location().map_or("", |location| location.file());
-        if ["/llguidance-", "/derivre-", "/toktrie-"].iter().any(|inside| place.contains(inside)) {
-            eprintln!("CAUGHT: {panic}");
-        } else {
-            stop(panic);
-        }
-    }));
-}
-
 /// Inputs that share a compiler. Making one takes as long as some hundred small grammars; it keeps what it compiled.
 const SHARED_BY: usize = 64;
 

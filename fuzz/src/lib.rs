@@ -9,11 +9,14 @@
 //! | [`answers`] | what a model writes |
 //! | [`server`] | requests |
 //!
+//! [`panics`] tells those apart that are caught by design.
+//!
 //! A target's binary must run on a machine that has nothing else of this repository: whatever it reads is compiled into it.
 
 pub mod answers;
 pub mod checkpoints;
 pub mod grammars;
+pub mod panics;
 pub mod server;
 pub mod templates;
 pub mod tokenizers;

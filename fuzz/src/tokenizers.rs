@@ -24,8 +24,21 @@ macro_rules! fixtures {
 
 /// Every kind of tokenizer: byte-level BPE with each known pre-tokenizer, SentencePiece's two kinds, and WordPiece.
 const FIXTURES: [&str; 15] = fixtures![
-    "command-r", "deepseek-coder", "deepseek-v3", "falcon", "gemma", "gpt-2", "gpt-4o", "llama", "llama-bpe", "olmo",
-    "qwen2", "smollm", "tekken", "unigram", "wordpiece",
+    "command-r",
+    "deepseek-coder",
+    "deepseek-v3",
+    "falcon",
+    "gemma",
+    "gpt-2",
+    "gpt-4o",
+    "llama",
+    "llama-bpe",
+    "olmo",
+    "qwen2",
+    "smollm",
+    "tekken",
+    "unigram",
+    "wordpiece",
 ];
 
 /// Ways to read a text.
@@ -67,7 +80,8 @@ fn try_tokenizer(tokenizer: &Tokenizer) {
     for id in (0..most.min(64)).chain([most, u32::MAX]) {
         let _ = (tokenizer.token_text(id), tokenizer.token_bytes(id), tokenizer.is_special(id));
     }
-    let _ = (tokenizer.eos_tokens(), tokenizer.bos_token(), tokenizer.longest_token(), tokenizer.pair_frame());
+    let _ =
+        (tokenizer.eos_tokens(), tokenizer.bos_token(), tokenizer.longest_token(), tokenizer.pair_frame());
 }
 
 /// Encodes and decodes; the ids are tokens, and pieces make the whole.

@@ -1,11 +1,12 @@
 //! The input is a grammar in Lark's syntax.
 #![no_main]
 
-use ropeway_fuzz::grammars::{follow, ignore_caught_panics};
+use ropeway_fuzz::grammars::follow;
+use ropeway_fuzz::panics;
 use ropeway_grammar::GrammarSpec;
 
 libfuzzer_sys::fuzz_target!(
-    init: ignore_caught_panics(),
+    init: panics::ignore_inside(panics::GRAMMARS),
     |input: &[u8]| {
         let Ok(text) = std::str::from_utf8(input) else { return };
         follow(&GrammarSpec::Grammar(text.to_owned()));

@@ -2,10 +2,10 @@
 //! executor that computes nothing.
 #![no_main]
 
-use ropeway_fuzz::{grammars, server};
+use ropeway_fuzz::{panics, server};
 
 libfuzzer_sys::fuzz_target!(
-    init: grammars::ignore_caught_panics(),
+    init: panics::ignore_inside(panics::GRAMMARS),
     |input: &[u8]| {
         let Some((&choice, body)) = input.split_first() else { return };
         server::try_request(choice, body);

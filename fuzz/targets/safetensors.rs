@@ -7,6 +7,9 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let Some((index, shard)) = ropeway_fuzz::split(input) else { return };
     match index {
         [] => ropeway_fuzz::checkpoints::try_files(&[CONFIG, ("model.safetensors", shard)], ""),
-        _ => ropeway_fuzz::checkpoints::try_files(&[CONFIG, ("model.safetensors.index.json", index), ("s", shard)], ""),
+        _ => ropeway_fuzz::checkpoints::try_files(
+            &[CONFIG, ("model.safetensors.index.json", index), ("s", shard)],
+            "",
+        ),
     }
 });

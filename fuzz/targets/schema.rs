@@ -1,11 +1,12 @@
 //! The input is a byte of switches and a JSON schema.
 #![no_main]
 
-use ropeway_fuzz::grammars::{follow, ignore_caught_panics};
+use ropeway_fuzz::grammars::follow;
+use ropeway_fuzz::panics;
 use ropeway_grammar::{GrammarSpec, Strictness, Tool, either, tool_call};
 
 libfuzzer_sys::fuzz_target!(
-    init: ignore_caught_panics(),
+    init: panics::ignore_inside(panics::GRAMMARS),
     |input: &[u8]| {
         let Some((&switches, text)) = input.split_first() else { return };
         let Ok(schema) = serde_json::from_slice(text) else { return };

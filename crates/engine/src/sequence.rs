@@ -450,8 +450,13 @@ impl Sequence {
         let answer = self.tokens.answer();
         for token in &answer[answer.len() - count..] {
             let sampled = Sampled { token: *token, ..Sampled::default() };
-            self.tell(Event::Token { sequence: self.index, sampled });
+            self.tell_token(sampled);
         }
+    }
+
+    /// Tells its reader of a token.
+    pub(crate) fn tell_token(&self, sampled: Sampled) {
+        self.tell(Event::Token { sequence: self.index, sampled, drafting: self.drafting.totals });
     }
 
     /// Tells its reader.

@@ -35,6 +35,8 @@ pub enum Event {
         sequence: u32,
         /// The token, and its log-probabilities if they were asked for.
         sampled: Sampled,
+        /// What was drafted for the sequence until now: whoever stops reading here knows it.
+        drafting: DraftTotals,
     },
     /// A sequence is over.
     Finished {
@@ -251,7 +253,8 @@ mod tests {
     use super::*;
 
     fn token(token: u32) -> Event {
-        Event::Token { sequence: 0, sampled: Sampled { token, ..Sampled::default() } }
+        let sampled = Sampled { token, ..Sampled::default() };
+        Event::Token { sequence: 0, sampled, drafting: DraftTotals::default() }
     }
 
     fn finished() -> Event {

@@ -89,7 +89,7 @@ fn several_sequences_of_a_request_share_their_prompt_and_part_ways() {
     run(&mut engine);
     let mut texts = vec![Vec::new(); 3];
     while let Some(event) = stream.wait() {
-        if let Event::Token { sequence, sampled } = event {
+        if let Event::Token { sequence, sampled, .. } = event {
             texts[sequence as usize].push(sampled.token);
         }
     }

@@ -258,7 +258,7 @@ fn every_sequence_of_a_request_has_a_guide_of_its_own() {
     let mut reasons = Vec::new();
     while let Some(event) = stream.wait() {
         match event {
-            Event::Token { sequence, sampled } => answers[sequence as usize].push(sampled.token),
+            Event::Token { sequence, sampled, .. } => answers[sequence as usize].push(sampled.token),
             Event::Finished { reason, .. } => reasons.push(reason),
             _ => {}
         }

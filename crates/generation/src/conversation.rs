@@ -1,7 +1,7 @@
 //! Conversations: messages and tools in the form that chat templates know (that of OpenAI's API). API families
 //! translate their own messages into it.
 
-use ropeway_text::{ChatRequest, Interrupt, OutputOptions, OutputStyle, TextError, tools_as_text};
+use ropeway_text::{ChatRequest, OutputOptions, OutputStyle, Tokenizer, tools_as_text};
 use serde_json::{Map, Value};
 
 use crate::error::RequestError;
@@ -38,28 +38,27 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// The model's tokens for it.
+    /// The model's tokens for it. It has no messages then: they would be held in vain.
     pub(crate) fn encode(
-        &self,
+        &mut self,
         generator: &Generator,
-        interrupt: &Interrupt,
+        tokenizer: &Tokenizer,
     ) -> Result<Vec<u32>, RequestError> {
         self.check()?;
         let tools = if self.tool_choice == ToolChoice::None { &[][..] } else { &self.tools };
         let described = (!tools.is_empty() && !generator.template.writes_tools())
             .then(|| tools_as_text(&self.messages, tools));
-        let max_bytes = generator.max_prompt_bytes();
         let request = ChatRequest {
             tools: Some(tools).filter(|tools| !tools.is_empty() && described.is_none()),
             variables: self.variables.clone(),
-            max_bytes,
+            max_bytes: generator.max_prompt_bytes(),
             ..ChatRequest::new(described.as_deref().unwrap_or(&self.messages))
         };
-        let tokenizer = generator.tokenizer.interrupted_by(interrupt);
-        generator.template.encode(&request, &tokenizer).map_err(|error| match error {
-            TextError::TemplateTooLong(_) if max_bytes < usize::MAX => generator.prompt_too_long(),
-            other => other.into(),
-        })
+        let template = &generator.template;
+        let readied = template.ready(&request, tokenizer).map_err(|error| generator.unread(error))?;
+        drop(described);
+        self.messages = Vec::new();
+        template.encode_readied(readied, tokenizer).map_err(|error| generator.unread(error))
     }
 
     /// Turns down what can't be rendered.

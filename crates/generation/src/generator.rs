@@ -7,7 +7,7 @@ use ropeway_engine::{Backend, Request};
 use ropeway_grammar::{Admitted, Compiler, Workers};
 use ropeway_text::{
     Around, ChatTemplate, InText, Interrupt, OutputOptions, OutputParser, OutputStyle, Special,
-    SpecialTokens, Tokenizer,
+    SpecialTokens, TextError, Tokenizer,
 };
 
 use crate::choice::ChoiceText;
@@ -126,25 +126,50 @@ impl Generator {
         self.longest_token.map_or(usize::MAX, |longest| longest.saturating_mul(self.context()))
     }
 
-    /// The model's tokens for a prompt.
+    /// The model's tokens for a prompt, also for one that does not fit into the context.
     pub fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, RequestError> {
         self.encode_unless(prompt, &Interrupt::default())
     }
 
-    /// The model's tokens for a prompt; gives up when `interrupt` is raised.
+    /// The model's tokens for a prompt, also for one that does not fit into the context; gives up when `interrupt` is
+    /// raised.
     pub fn encode_unless(&self, prompt: Prompt, interrupt: &Interrupt) -> Result<Vec<u32>, RequestError> {
+        let tokenizer = self.tokenizer.interrupted_by(interrupt);
         match prompt {
-            Prompt::Conversation(conversation) => conversation.encode(self, interrupt),
-            Prompt::Text(text) if text.len() > self.max_prompt_bytes() => Err(self.prompt_too_long()),
-            Prompt::Text(text) => {
-                Ok(self.tokenizer.interrupted_by(interrupt).encode(&text, Special::PROMPT)?)
-            }
+            Prompt::Conversation(mut conversation) => conversation.encode(self, &tokenizer),
+            Prompt::Text(text) => self.encode_text(&text, &tokenizer),
             Prompt::Tokens(tokens) => Ok(tokens),
         }
     }
 
+    fn encode_text(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>, RequestError> {
+        if text.len() > self.max_prompt_bytes() {
+            return Err(self.prompt_too_long());
+        }
+        tokenizer.encode(text, Special::PROMPT).map_err(|error| self.unread(error))
+    }
+
+    /// The error for a prompt that could not be turned into tokens.
+    pub(crate) fn unread(&self, error: TextError) -> RequestError {
+        match error {
+            TextError::TemplateTooLong(_) if self.longest_token.is_some() => self.prompt_too_long(),
+            TextError::TooManyTokens { most } => self.too_many_tokens(most),
+            other => other.into(),
+        }
+    }
+
+    /// The error for a prompt that was given up after so many tokens.
+    fn too_many_tokens(&self, most: usize) -> RequestError {
+        let room = self.context();
+        let message = format!(
+            "the prompt has more than {most} tokens, but prompt and answer together have room for {room}; shorten the \
+             prompt, or raise --context or --kv-memory"
+        );
+        RequestError::new(ErrorKind::ContextLengthExceeded, message).at("messages")
+    }
+
     /// The error for a text that can't fit, however it is tokenised.
-    pub fn prompt_too_long(&self) -> RequestError {
+    fn prompt_too_long(&self) -> RequestError {
         let (bytes, room) = (self.max_prompt_bytes(), self.context());
         let message = format!(
             "the prompt has more than {bytes} bytes, which never fit into the {room} tokens that prompt and answer have room \
@@ -154,12 +179,13 @@ impl Generator {
     }
 
     /// The model's tokens for a predicted answer, which may have as many as a prompt.
-    fn predict(&self, text: &str, interrupt: &Interrupt) -> Result<Vec<u32>, RequestError> {
+    fn predict(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>, RequestError> {
         let room = self.context();
         if text.len() <= self.max_prompt_bytes() {
-            let tokens = self.tokenizer.interrupted_by(interrupt).encode(text, PREDICTED)?;
-            if tokens.len() < room {
-                return Ok(tokens);
+            match tokenizer.encode(text, PREDICTED) {
+                Ok(tokens) if tokens.len() < room => return Ok(tokens),
+                Ok(_) | Err(TextError::TooManyTokens { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         let message = format!(
@@ -178,23 +204,27 @@ impl Generator {
         Ok(prepared)
     }
 
-    /// Renders the template and tokenises. Blocks for a time that grows with [`Job::bytes`], but gives up when `interrupt`
-    /// is raised, because nobody waits for the result any more.
+    /// Renders the template and tokenises. Blocks for a time that grows with [`Job::bytes`], but gives up when there are more
+    /// tokens than the context has room for, or when `interrupt` is raised, because nobody waits for the result any more.
     pub fn draft(&self, job: Job, interrupt: &Interrupt) -> Result<Drafted, RequestError> {
         let Job { prompt, context, structured, prediction, .. } = job;
+        let tokenizer = self.tokenizer.interrupted_by(interrupt).at_most(self.context());
         let (mut tokens, form, structured) = match prompt {
-            Prompt::Conversation(conversation) => {
-                let tokens = conversation.encode(self, interrupt)?;
+            Prompt::Conversation(mut conversation) => {
+                let tokens = conversation.encode(self, &tokenizer)?;
                 let options = conversation.output_options(&self.style, &self.prompt_end(&tokens));
                 (tokens, OutputForm::Message(options), conversation.structured(structured))
             }
-            other => (self.encode_unless(other, interrupt)?, OutputForm::Continuation, structured),
+            Prompt::Text(text) => {
+                (self.encode_text(&text, &tokenizer)?, OutputForm::Continuation, structured)
+            }
+            Prompt::Tokens(tokens) => (tokens, OutputForm::Continuation, structured),
         };
         let grammar = structured.map(|structured| structured.after(self, &self.prompt_end(&tokens)));
         if !context.is_empty() {
             tokens.splice(..0, context);
         }
-        let prediction = prediction.map(|text| self.predict(&text, interrupt)).transpose()?;
+        let prediction = prediction.map(|text| self.predict(&text, &tokenizer)).transpose()?;
         let ends = if job.ignore_eos { Vec::new() } else { self.tokenizer.eos_tokens().to_vec() };
         let request = Request {
             prompt: tokens,

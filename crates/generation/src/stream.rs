@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use ropeway_engine::{Event, EventStream, FinishReason, Usage};
+use ropeway_engine::{DraftTotals, Event, EventStream, FinishReason, Usage};
 use ropeway_executor::Sampled;
 use ropeway_text::Delta;
 
@@ -152,12 +152,12 @@ impl GenerationStream {
                 self.ready.push_back(GenerationEvent::PromptProgress { computed, cached });
             }
             Event::Scored(sampled) => self.ready.push_back(GenerationEvent::PromptLogprob(sampled)),
-            Event::Token { sequence, sampled } => self.token(sequence as usize, sampled),
+            Event::Token { sequence, sampled, drafting } => self.token(sequence as usize, sampled, drafting),
             Event::Finished { sequence, reason, usage } => self.finished(sequence as usize, reason, usage),
         }
     }
 
-    fn token(&mut self, index: usize, sampled: Sampled) {
+    fn token(&mut self, index: usize, sampled: Sampled, drafting: DraftTotals) {
         self.has_begun = true;
         let Some(choice) = self.choices.get_mut(index).filter(|choice| choice.is_open) else { return };
         let (output, stop) = choice.push(sampled);
@@ -166,7 +166,7 @@ impl GenerationStream {
         if let Some(stop) = stop {
             self.events.cancel(index as u32);
             let (prompt, cached) = (self.prompt_tokens, self.cached_tokens);
-            let usage = Usage { prompt, cached, generated, ..Usage::default() };
+            let usage = Usage { prompt, cached, generated, drafting, ..Usage::default() };
             self.close(index, StopReason::StopString(stop), usage);
         }
     }

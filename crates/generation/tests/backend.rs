@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ropeway_engine::{
-    Backend, Event, EventSender, EventStream, FinishReason, Load, Rejected, Request, SequenceError, Usage,
-    channel,
+    Backend, DraftTotals, Event, EventSender, EventStream, FinishReason, Load, Rejected, Request,
+    SequenceError, Usage, channel,
 };
 use ropeway_executor::{Limits, Sampled, SamplingParams};
 use ropeway_generation::{
@@ -14,7 +14,7 @@ use ropeway_generation::{
     RequestError, Sampling, StopReason, StructuredOutput, ToolChoice, collect,
 };
 use ropeway_grammar::GrammarSpec;
-use ropeway_text::{ChatTemplate, SpecialTokens, Tokenizer};
+use ropeway_text::{ChatTemplate, Interrupt, SpecialTokens, Tokenizer};
 use ropeway_weights::Checkpoint;
 use serde_json::{Value, json};
 
@@ -78,7 +78,8 @@ fn generator(end: &str, events: Vec<Event>) -> (Generator, Arc<Canned>) {
 }
 
 fn token(sequence: u32, token: u32) -> Event {
-    Event::Token { sequence, sampled: Sampled { token, ..Sampled::default() } }
+    let sampled = Sampled { token, ..Sampled::default() };
+    Event::Token { sequence, sampled, drafting: DraftTotals::default() }
 }
 
 /// The tokens of a text, as events of one sequence.
@@ -242,4 +243,26 @@ fn what_can_not_be_answered_is_refused_with_its_field() {
         let error = refused(job);
         assert_eq!((error.kind, error.field.as_deref()), (kind, Some(field)), "{error}");
     }
+}
+
+#[test]
+fn a_prompt_is_given_up_once_it_can_not_fit_but_counted_to_its_end() {
+    let (generator, _) = generator("", Vec::new());
+    let (room, text) = (generator.context(), "word ".repeat(generator.context()));
+    let conversation = Prompt::Conversation(Conversation {
+        messages: vec![json!({"role": "user", "content": text})],
+        ..Conversation::default()
+    });
+    for prompt in [Prompt::Text(text), conversation] {
+        assert!(generator.encode(prompt.clone()).unwrap().len() > room + 1);
+        let error = generator.draft(Job::with_sampling(prompt, plain()), &Interrupt::default()).unwrap_err();
+        let told = format!(
+            "the prompt has more than {room} tokens, but prompt and answer together have room for {room};"
+        );
+        assert!(error.message.starts_with(&told), "{error}");
+        assert_eq!(error.kind, ErrorKind::ContextLengthExceeded);
+    }
+    let predicted = Job { prediction: Some("word ".repeat(room)), ..text_job("x") };
+    let error = generator.draft(predicted, &Interrupt::default()).unwrap_err();
+    assert_eq!((error.kind, error.field.as_deref()), (ErrorKind::ContextLengthExceeded, Some("prediction")));
 }

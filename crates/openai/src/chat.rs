@@ -43,11 +43,6 @@ impl ChatCompletionRequest {
         self.logprobs == Some(true)
     }
 
-    /// Whether the client says which answer it expects.
-    pub fn is_predicted(&self) -> bool {
-        self.speculation.is_predicted()
-    }
-
     /// The job that answers it.
     pub fn into_job(self, defaults: &Defaults) -> Result<Job, RequestError> {
         if self.functions.is_some_and(|functions| !functions.is_empty()) {

@@ -31,11 +31,6 @@ pub struct SpeculationWish {
 }
 
 impl SpeculationFields {
-    /// Whether the client says what it expects.
-    pub fn is_predicted(&self) -> bool {
-        self.prediction.as_ref().is_some_and(|prediction| !prediction.is_null())
-    }
-
     /// What they say.
     pub fn read(self) -> Result<SpeculationWish, RequestError> {
         let prediction = self.prediction.filter(|value| !value.is_null()).map(predicted).transpose()?;

@@ -133,7 +133,7 @@ impl<'de> Visitor<'de> for ItemVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Item, A::Error> {
-        Ok(Item::Text(ids(Vec::new(), seq)?.map(TextInput::Tokens).map_err(Wrong::NoTokenId)))
+        Ok(Item::Text(ids(None, seq)?.map(TextInput::Tokens).map_err(Wrong::NoTokenId)))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Item, A::Error> {
@@ -175,7 +175,7 @@ impl<'de, const MOST: usize> Visitor<'de> for TextsVisitor<MOST> {
         let texts = match seq.next_element()? {
             None => Ok(Vec::new()),
             Some(Item::Id(Id(Ok(first)))) => {
-                let ids = ids(vec![first], seq)?;
+                let ids = ids(Some(first), seq)?;
                 ids.map(|ids| vec![TextInput::Tokens(ids)]).map_err(Wrong::NoTokenId)
             }
             Some(Item::Id(Id(Err(error)))) => skip(seq, Wrong::NoTokenId(error))?,

@@ -13,27 +13,18 @@ pub fn usage<'a>(answers: impl IntoIterator<Item = &'a Usage>) -> Value {
     totals(prompt, cached, generated)
 }
 
-/// What chat completions tell about their tokens.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Details {
-    /// Tokens of reasoning.
-    pub reasoning: usize,
-    /// Whether the client predicted the answer.
-    pub is_predicted: bool,
-}
-
-/// The usage of all answers to one conversation. Without a prediction no token of one was accepted or rejected, whatever
-/// was drafted.
-pub fn chat<'a>(answers: impl IntoIterator<Item = &'a Usage, IntoIter: Clone>, details: Details) -> Value {
+/// The usage of all answers to one conversation, with so many tokens of reasoning. What was drafted from elsewhere than the prediction is not told.
+pub fn chat<'a>(answers: impl IntoIterator<Item = &'a Usage, IntoIter: Clone>, reasoning: usize) -> Value {
     let answers = answers.into_iter();
-    let predicted = answers.clone().filter(|_| details.is_predicted).map(|usage| usage.drafting);
-    let (drafted, accepted) =
-        predicted.fold((0, 0), |(drafted, accepted), one| (drafted + one.drafted, accepted + one.accepted));
+    let drafting = answers.clone().map(|usage| usage.drafting);
+    let (predicted, accepted) = drafting.fold((0, 0), |(predicted, accepted), one| {
+        (predicted + one.predicted, accepted + one.predicted_accepted)
+    });
     let mut usage = usage(answers);
     usage["completion_tokens_details"] = json!({
-        "reasoning_tokens": details.reasoning,
+        "reasoning_tokens": reasoning,
         "accepted_prediction_tokens": accepted,
-        "rejected_prediction_tokens": drafted - accepted,
+        "rejected_prediction_tokens": predicted - accepted,
     });
     usage
 }

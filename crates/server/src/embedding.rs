@@ -10,13 +10,13 @@ use ropeway_embed::{EmbedError, EmbedOptions, Embedder, Embedding, Score};
 use ropeway_generation::RequestError;
 use ropeway_openai::embeddings::failed;
 use ropeway_openai::texts::TextInput;
-use ropeway_text::{Interrupt, TextError};
+use ropeway_text::Interrupt;
 use tokio::sync::OnceCell;
 
 use crate::caller::Caller;
 use crate::error::{ApiError, Kind};
 use crate::model::{ModelFacts, Visible, same_name, unix_seconds};
-use crate::offload::{Effort, offload};
+use crate::offload::{Effort, Served, offload};
 
 /// Bytes of all pairs that one request may have ranked: some seconds of tokenising.
 const MOST_PAIR_BYTES: usize = 32 << 20;
@@ -188,7 +188,7 @@ fn pairs_bytes(query: &str, documents: &[String]) -> usize {
 
 /// Stops work that nobody waits for.
 fn given_up(interrupt: &Interrupt) -> Result<(), RequestError> {
-    if interrupt.is_raised() { Err(TextError::Interrupted.into()) } else { Ok(()) }
+    Ok(interrupt.check()?)
 }
 
 /// Waits for all results, as long as the request may take.
@@ -196,6 +196,7 @@ async fn collect<T>(
     pending: Vec<impl Future<Output = Result<T, EmbedError>>>,
     caller: &Caller,
 ) -> Result<Vec<T>, ApiError> {
+    let _served = Served::begin();
     let all = async {
         let mut results = Vec::with_capacity(pending.len());
         for (index, pending) in pending.into_iter().enumerate() {

@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::guard::limits::Sizes;
 use crate::intake::Intake;
 use crate::model::Model;
-use crate::offload::{Effort, offload};
+use crate::offload::{Effort, Served, offload};
 
 /// Prepares a job and submits it.
 pub async fn generate(model: &Arc<Model>, job: Job, caller: Caller) -> Result<ObservedStream, ApiError> {
@@ -93,7 +93,8 @@ pub fn submit(model: &Model, mut prepared: Prepared, caller: Caller) -> Result<O
     let stream = model.generator.submit(prepared)?;
     caller.intake.release();
     caller.progress.submitted(caller.class, stream.prompt_tokens());
-    Ok(ObservedStream { stream, caller, backend: model.engine(), seen: Seen::Nothing })
+    let (backend, served) = (model.engine(), Served::begin());
+    Ok(ObservedStream { stream, caller, backend, seen: Seen::Nothing, _served: served })
 }
 
 /// How far a request was seen to be.
@@ -110,6 +111,7 @@ pub struct ObservedStream {
     caller: Caller,
     backend: Arc<dyn Backend>,
     seen: Seen,
+    _served: Served,
 }
 
 impl ObservedStream {

@@ -5,7 +5,7 @@
 //! ```text
 //! up to 16 KiB    done at once by whoever asks
 //! up to 256 KiB   the short lane                  some milliseconds each
-//! more            the long lane: one thread, which gives way to the model
+//! more            the long lane: one thread, which gives way to the model (pace)
 //! grammars        the lane of grammars
 //! ```
 //! Each lane takes clients in turn, so that one client's work waits behind its own. Work belongs to its request: while it
@@ -13,6 +13,7 @@
 //! as it has works at once, whatever clients do.
 
 mod lane;
+mod pace;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
@@ -21,6 +22,7 @@ use ropeway_text::Interrupt;
 use tokio::sync::oneshot;
 
 use self::lane::{Lane, Manner};
+pub use self::pace::Served;
 use crate::error::{ApiError, Kind};
 use crate::intake::Intake;
 

@@ -147,7 +147,9 @@ async fn a_prediction_is_drafted_and_its_tokens_are_told() {
         let accepted = &answer["usage"]["completion_tokens_details"]["accepted_prediction_tokens"];
         assert!(accepted.as_u64() > Some(12), "{answer}");
     }
-    let wrong = ask(&app, CHAT, &question(predicting("Pigs fly over purple mountains at noon."))).await;
+    // Right at first: an answer that leaves a prediction with its first token has no use for it.
+    let wrong = format!("{head} pigs fly over purple mountains at noon.");
+    let wrong = ask(&app, CHAT, &question(predicting(&wrong))).await;
     assert_eq!(wrong["choices"], plain["choices"]);
     let rejected = &wrong["usage"]["completion_tokens_details"]["rejected_prediction_tokens"];
     assert!(rejected.as_u64() > Some(0), "{wrong}");
@@ -163,6 +165,52 @@ async fn a_prediction_is_drafted_and_its_tokens_are_told() {
     let expected = plain["choices"][0]["text"].as_str().expect("text");
     let predicted = ask(&app, "/v1/completions", &with(continued, predicting(expected))).await;
     assert_eq!(predicted["choices"], plain["choices"]);
+}
+
+/// The shortest end of the first three quarters of a text that is not said earlier.
+fn said_late(text: &str) -> &str {
+    let characters: Vec<usize> = text.char_indices().map(|(start, _)| start).collect();
+    let begin = &text[..characters[characters.len() * 3 / 4]];
+    let ends = characters.iter().rev().filter(|start| **start < begin.len()).map(|start| &begin[*start..]);
+    let is_late = |end: &&str| begin.find(*end) == Some(begin.len() - end.len());
+    ends.into_iter().find(is_late).expect("at the latest all of it")
+}
+
+#[tokio::test]
+async fn drafts_of_an_answer_that_a_stop_string_ends_are_told() {
+    let settings = Settings { speculation: Speculation::Always(8), ..Settings::default() };
+    let Some(app) = load(&settings) else { return };
+    let body = json!({"prompt": CODE.repeat(4), "max_tokens": 32, "temperature": 0});
+    let whole = ask(&app, "/generate", &body).await;
+    let text = whole["generated_text"].as_str().expect("text");
+    let stop = said_late(text);
+    let stopped = ask(&app, "/generate", &with(body, json!({"stop": [stop]}))).await;
+    let stat = |answer: &Value, name: &str| answer["stats"][name].as_u64().expect("a number");
+    let (drafted, accepted) = (stat(&stopped, "drafted"), stat(&stopped, "accepted"));
+    assert!(accepted > 0 && drafted >= accepted, "{stopped}");
+    let generated = stopped["tokens_generated"].as_u64().expect("a number");
+    assert_eq!(stat(&stopped, "steps"), generated - accepted, "{stopped}");
+
+    let plain = ask(&app, CHAT, &copying(json!({}))).await;
+    let text = plain["choices"][0]["message"]["content"].as_str().expect("text");
+    let stop = said_late(text);
+    let predicted = ask(&app, CHAT, &with(copying(predicting(text)), json!({"stop": [stop]}))).await;
+    let details = &predicted["usage"]["completion_tokens_details"];
+    assert!(details["accepted_prediction_tokens"].as_u64() > Some(2), "{predicted}");
+}
+
+#[tokio::test]
+async fn drafts_from_elsewhere_are_not_counted_as_prediction() {
+    let settings = Settings { speculation: Speculation::Always(8), ..Settings::default() };
+    let Some(app) = load(&settings) else { return };
+    let metrics = || app.models.first().expect("a model").engine().board().expect("an engine").metrics();
+    // The answer quotes the prompt, and nothing of the prediction.
+    let wrong = predicting("Nothing of this will ever be said by any model.");
+    let answer = ask(&app, CHAT, &copying(wrong)).await;
+    let details = &answer["usage"]["completion_tokens_details"];
+    assert_eq!(details["accepted_prediction_tokens"], 0, "{answer}");
+    assert!(details["rejected_prediction_tokens"].as_u64() < Some(metrics().drafted_tokens), "{answer}");
+    assert!(metrics().accepted_tokens > 0, "lookup drafted as well");
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@
 //! typed must not be able to open a turn of its own.
 
 use crate::error::TextError;
+use crate::interrupt::Interrupt;
 use crate::vocabulary::{Kind, Vocabulary};
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, Match, MatchKind};
 use std::ops::Range;
 
 /// One added token and how it is matched.
@@ -36,7 +37,12 @@ pub(crate) struct AddedTokens {
     plain: (AhoCorasick, Vec<usize>),
     /// The special ones, sorted by text.
     special: Vec<usize>,
+    /// Bytes of the longest text.
+    longest: usize,
 }
+
+/// Bytes that are searched between two looks at the interrupt: some hundred microseconds.
+const WINDOW: usize = 64 << 10;
 
 /// A part of the text.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,7 +62,8 @@ impl AddedTokens {
         let plain = (automaton(&tokens, &plain)?, plain);
         let mut special: Vec<usize> = every.into_iter().filter(|&index| tokens[index].special).collect();
         special.sort_by(|&a, &b| tokens[a].text.cmp(&tokens[b].text));
-        Ok(Self { tokens, all, plain, special })
+        let longest = tokens.iter().map(|token| token.text.len()).max().unwrap_or(0);
+        Ok(Self { tokens, all, plain, special, longest })
     }
 
     /// The tokens of a vocabulary that GGUF marks as control, unknown or user-defined.
@@ -92,16 +99,19 @@ impl AddedTokens {
         !text.is_empty()
     }
 
-    /// Calls `part` for everything in `text`, in order. Special tokens are taken as text unless `special`.
+    /// Calls `part` for everything in `text`, in order, until it fails or the interrupt is raised. Special tokens are taken
+    /// as text unless `special`.
     pub(crate) fn split<'t>(
         &self,
         text: &'t str,
         special: bool,
+        interrupt: &Interrupt,
         mut part: impl FnMut(Part<'t>) -> Result<(), TextError>,
     ) -> Result<(), TextError> {
-        let mut done = 0;
+        let (mut done, mut searched) = (0, 0);
         let automaton = if special { &self.all } else { &self.plain.0 };
-        for found in automaton.find_iter(text) {
+        while let Some(found) = self.find(automaton, text, searched, interrupt)? {
+            searched = found.end();
             let index = found.pattern().as_usize();
             let token = &self.tokens[if special { index } else { self.plain.1[index] }];
             let Some(range) = token.place(text, found.range(), done) else { continue };
@@ -115,6 +125,29 @@ impl AddedTokens {
             part(Part::Text(&text[done..], done))?;
         }
         Ok(())
+    }
+}
+
+impl AddedTokens {
+    /// The first match from `start` on, looked for in one window after the other.
+    fn find(
+        &self,
+        automaton: &AhoCorasick,
+        text: &str,
+        mut start: usize,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Match>, TextError> {
+        loop {
+            interrupt.check()?;
+            // A match that begins in the window ends in what is searched, however long it is.
+            let window = start.saturating_add(WINDOW);
+            let end = window.saturating_add(self.longest).min(text.len());
+            let found = automaton.find(Input::new(text).span(start..end));
+            if end == text.len() || found.is_some_and(|found| found.start() < window) {
+                return Ok(found);
+            }
+            start = window;
+        }
     }
 }
 
@@ -161,7 +194,7 @@ mod tests {
             parts.push(part);
             Ok(())
         };
-        AddedTokens::new(tokens).unwrap().split(text, special, push).unwrap();
+        AddedTokens::new(tokens).unwrap().split(text, special, &Interrupt::default(), push).unwrap();
         parts
     }
 
@@ -169,6 +202,19 @@ mod tests {
     fn the_longest_token_at_a_place_wins() {
         let parts = split(vec![token(0, "<a"), token(1, "<a>")], "x<a>y", true);
         assert_eq!(parts, [Part::Text("x", 0), Part::Token(1), Part::Text("y", 4)]);
+    }
+
+    #[test]
+    fn a_token_is_found_wherever_it_lies_between_two_windows() {
+        let before = |bytes: usize| "é".repeat(bytes / 2) + &"x".repeat(bytes % 2);
+        for start in WINDOW - 4..WINDOW + 4 {
+            let text = before(start) + "<a>" + &before(2 * WINDOW) + "<a";
+            let parts = split(vec![token(0, "<a"), token(1, "<a>")], &text, true);
+            let (first, between) = (&text[..start], &text[start + 3..text.len() - 2]);
+            let expected =
+                [Part::Text(first, 0), Part::Token(1), Part::Text(between, start + 3), Part::Token(0)];
+            assert_eq!(parts, expected, "{start}");
+        }
     }
 
     #[test]

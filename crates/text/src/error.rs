@@ -79,6 +79,12 @@ pub enum TextError {
         /// The most that is taken.
         limit: usize,
     },
+    /// The text has more tokens than were asked for.
+    #[error("the text has more than {most} tokens; shorten it")]
+    TooManyTokens {
+        /// The most that were wanted.
+        most: usize,
+    },
     /// Tokenising was interrupted.
     #[error("reading the text was given up, because nobody waits for it any more")]
     Interrupted,

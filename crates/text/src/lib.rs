@@ -9,8 +9,9 @@
 //! |---|---|
 //! | `tokenizer` | the public [`Tokenizer`]: its parts and the order in which they work |
 //! | `source` | builds the parts from GGUF metadata or from a folder with tokenizer.json |
-//! | `added`, `normalizer`, `charsmap`, `pretokenizer`, `model` | the steps from text to ids |
+//! | `added`, `normalizer`, `charsmap`, `pretokenizer`, `model`, `sink` | the steps from text to ids |
 //! | `vocabulary`, `spelling`, `detokenizer` | the token table, and from ids to text |
+//! | `packed` | many ids in little memory |
 //! | `pattern` | regular expressions in linear time |
 //! | `stop` | stop strings across token borders |
 //! | `chat` | the public [`ChatTemplate`] |
@@ -28,19 +29,22 @@ mod interrupt;
 mod model;
 mod normalizer;
 mod output;
+mod packed;
 mod pattern;
 mod pretokenizer;
+mod sink;
 mod source;
 mod spelling;
 mod stop;
 mod tokenizer;
 mod vocabulary;
 
-pub use chat::{ChatRequest, ChatTemplate, TemplateTokens, tools_as_text, without_billing_line};
+pub use chat::{ChatRequest, ChatTemplate, Readied, TemplateTokens, tools_as_text, without_billing_line};
 pub use detokenizer::Detokenizer;
 pub use error::TextError;
 pub use interrupt::Interrupt;
 pub use output::{Delta, OutputOptions, OutputParser, OutputStyle};
+pub use packed::PackedTokens;
 pub use stop::{StopMatcher, Stopping};
 pub use tokenizer::{Around, InText, PairFrame, Special, SpecialTokens, Tokenizer};
 

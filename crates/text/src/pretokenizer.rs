@@ -79,22 +79,31 @@ impl Step {
 }
 
 impl PreTokenizer {
-    /// Calls `piece` for every piece of `text`, in order, until the interrupt is raised; none is empty.
+    /// Leaves it to the model to write bytes as characters, if that is the last step: it does so part by part. Whether it
+    /// is.
+    pub(crate) fn leave_bytes_to_model(&mut self) -> bool {
+        self.steps.pop_if(|step| matches!(step, Step::Bytes)).is_some()
+    }
+
+    /// Calls `piece` for every piece of `text`, in order, until it fails or the interrupt is raised; none is empty.
     pub(crate) fn split(
         &self,
         text: &str,
         place: Place,
         interrupt: &Interrupt,
-        piece: &mut dyn FnMut(&str),
+        piece: PieceTaker<'_>,
     ) -> Result<(), TextError> {
         Run { interrupt, piece }.over(&self.steps, text, place)
     }
 }
 
+/// What is called for every piece.
+type PieceTaker<'p> = &'p mut dyn FnMut(&str) -> Result<(), TextError>;
+
 /// The steps, applied to one text.
 struct Run<'r> {
     interrupt: &'r Interrupt,
-    piece: &'r mut dyn FnMut(&str),
+    piece: PieceTaker<'r>,
 }
 
 impl Run<'_> {
@@ -103,9 +112,7 @@ impl Run<'_> {
             return Ok(());
         }
         let Some((step, rest)) = steps.split_first() else {
-            self.interrupt.check()?;
-            (self.piece)(text);
-            return Ok(());
+            return (self.piece)(text);
         };
         match step {
             Step::Split { delimiter, behavior, invert } => {
@@ -229,7 +236,10 @@ mod tests {
     fn pieces(steps: Vec<Step>, text: &str) -> Vec<String> {
         let mut pieces = Vec::new();
         let pre_tokenizer = PreTokenizer { steps };
-        let keep = &mut |piece: &str| pieces.push(piece.to_owned());
+        let keep = &mut |piece: &str| {
+            pieces.push(piece.to_owned());
+            Ok(())
+        };
         pre_tokenizer.split(text, Place::Start, &Interrupt::default(), keep).unwrap();
         pieces
     }
@@ -263,6 +273,7 @@ mod tests {
         let stop = &mut |_: &str| {
             pieces += 1;
             interrupt.raise();
+            Ok(())
         };
         let outcome = PreTokenizer { steps }.split("abc", Place::Start, &interrupt, stop);
         assert!(matches!(outcome, Err(TextError::Interrupted)));

@@ -13,9 +13,11 @@ use crate::added::{AddedTokens, Part};
 use crate::detokenizer::Detokenizer;
 use crate::error::TextError;
 use crate::interrupt::Interrupt;
-use crate::model::Model;
+use crate::model::{Alphabet, Model};
 use crate::normalizer::Normalizer;
+use crate::packed::PackedTokens;
 use crate::pretokenizer::{Place, PreTokenizer};
+use crate::sink::Sink;
 use crate::spelling::Spelling;
 use crate::vocabulary::{Kind, Vocabulary};
 use std::borrow::Cow;
@@ -28,6 +30,8 @@ pub struct Tokenizer {
     parts: Arc<Parts>,
     /// Looked at between the pieces of a text.
     interrupt: Interrupt,
+    /// Tokens beyond which a text is given up.
+    most: usize,
 }
 
 /// What a tokenizer is made of.
@@ -124,27 +128,46 @@ pub enum SpecialTokens {
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
 impl Tokenizer {
-    pub(crate) fn from_parts(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts), interrupt: Interrupt::default() }
+    pub(crate) fn from_parts(mut parts: Parts) -> Self {
+        if let Model::Bpe(bpe) = &mut parts.model
+            && parts.pre_tokenizer.leave_bytes_to_model()
+        {
+            bpe.alphabet = Alphabet::Bytes;
+        }
+        Self { parts: Arc::new(parts), interrupt: Interrupt::default(), most: usize::MAX }
     }
 
     /// The same tokenizer; encoding ends with [`TextError::Interrupted`] once `interrupt` is raised.
+    #[must_use]
     pub fn interrupted_by(&self, interrupt: &Interrupt) -> Self {
-        Self { parts: Arc::clone(&self.parts), interrupt: interrupt.clone() }
+        Self { interrupt: interrupt.clone(), ..self.clone() }
+    }
+
+    /// The same tokenizer; encoding ends with [`TextError::TooManyTokens`] once there are more than `most`.
+    #[must_use]
+    pub fn at_most(&self, most: usize) -> Self {
+        Self { most, ..self.clone() }
     }
 
     /// The token ids of `text`.
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, TextError> {
+        Ok(self.encode_packed(text, special)?.into_vec())
+    }
+
+    /// The token ids of `text`, packed: together with the text they take no more than four times its bytes.
+    pub fn encode_packed(&self, text: &str, special: Special) -> Result<PackedTokens, TextError> {
         let Framing { before, after, .. } = &self.parts.framing;
         let add = special.around == Around::Add;
-        let mut ids = if add { before.clone() } else { Vec::new() };
-        let special = special.in_text == InText::Parse;
-        let reading = Reading { special, ignored: None, interrupt: &self.interrupt };
-        self.parts.encode(text, reading, &mut ids)?;
+        let mut sink = Sink::new(self.most, &self.interrupt);
         if add {
-            ids.extend_from_slice(after);
+            sink.ids.extend_from_slice(before);
         }
-        Ok(ids)
+        let special = special.in_text == InText::Parse;
+        self.parts.encode(text, Reading { special, ignored: None }, &mut sink)?;
+        if add {
+            sink.ids.extend_from_slice(after);
+        }
+        sink.finish()
     }
 
     /// The tokens that the model wants before and after every text.
@@ -160,10 +183,14 @@ impl Tokenizer {
     /// The token ids of a rendered template, in which `ignored` keeps text from being read as special tokens and is no
     /// text itself.
     pub(crate) fn encode_guarded(&self, text: &str, ignored: char) -> Result<Vec<u32>, TextError> {
-        let mut ids = Vec::new();
-        let reading = Reading { special: true, ignored: Some(ignored), interrupt: &self.interrupt };
-        self.parts.encode(text, reading, &mut ids)?;
-        Ok(ids)
+        let mut sink = Sink::new(self.most, &self.interrupt);
+        self.parts.encode(text, Reading { special: true, ignored: Some(ignored) }, &mut sink)?;
+        Ok(sink.finish()?.into_vec())
+    }
+
+    /// An opportunity to stop work that belongs to a text.
+    pub(crate) fn check_interrupt(&self) -> Result<(), TextError> {
+        self.interrupt.check()
     }
 
     /// Whether `text` begins with the text of a special token, or is the beginning of one.
@@ -259,24 +286,22 @@ impl fmt::Debug for Tokenizer {
 
 /// How a text is read.
 #[derive(Clone, Copy)]
-struct Reading<'i> {
+struct Reading {
     /// Whether the texts of special tokens mean these.
     special: bool,
     /// A character that is left out once special tokens have been looked for.
     ignored: Option<char>,
-    /// Whether the text is still wanted.
-    interrupt: &'i Interrupt,
 }
 
 impl Parts {
-    fn encode(&self, text: &str, reading: Reading<'_>, ids: &mut Vec<u32>) -> Result<(), TextError> {
+    fn encode(&self, text: &str, reading: Reading, sink: &mut Sink<'_>) -> Result<(), TextError> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(TextError::TextTooLong { bytes: text.len(), limit: MAX_TEXT_BYTES });
         }
-        self.added.split(text, reading.special, |part| match part {
+        self.added.split(text, reading.special, sink.interrupt, |part| match part {
             Part::Token(id) => {
-                ids.push(id);
-                Ok(())
+                sink.ids.push(id);
+                sink.checkpoint()
             }
             Part::Text(text, start) => {
                 let normalized = match &self.normalizer {
@@ -284,7 +309,7 @@ impl Parts {
                     None => Cow::Borrowed(text),
                 };
                 let place = if start == 0 { Place::Start } else { Place::Inside };
-                self.encode_normalized(&normalized, place, reading, ids)
+                self.encode_normalized(&normalized, place, reading, sink)
             }
         })
     }
@@ -293,19 +318,20 @@ impl Parts {
         &self,
         text: &str,
         place: Place,
-        reading: Reading<'_>,
-        ids: &mut Vec<u32>,
+        reading: Reading,
+        sink: &mut Sink<'_>,
     ) -> Result<(), TextError> {
-        self.added_normalized.split(text, reading.special, |part| match part {
+        self.added_normalized.split(text, reading.special, sink.interrupt, |part| match part {
             Part::Token(id) => {
-                ids.push(id);
-                Ok(())
+                sink.ids.push(id);
+                sink.checkpoint()
             }
             Part::Text(text, start) => {
                 let place = if start == 0 { place } else { Place::Inside };
                 let text = without(text, reading.ignored);
-                let tokenize = &mut |piece: &str| self.model.tokenize(&self.vocabulary, piece, ids);
-                self.pre_tokenizer.split(&text, place, reading.interrupt, tokenize)
+                let interrupt = sink.interrupt;
+                let tokenize = &mut |piece: &str| self.model.tokenize(&self.vocabulary, piece, sink);
+                self.pre_tokenizer.split(&text, place, interrupt, tokenize)
             }
         })
     }

@@ -111,9 +111,22 @@ fn an_interrupted_text_is_given_up_and_others_are_not() {
 }
 
 #[test]
+fn a_text_is_given_up_once_it_has_more_tokens_than_are_wanted() {
+    let Some(tokenizer) = tokenizer() else { return };
+    for text in ["Once upon a time, ".repeat(2000), "a".repeat(100_000), "7".repeat(20_000)] {
+        let ids = tokenizer.encode(&text, Special::PROMPT).unwrap();
+        assert_eq!(tokenizer.at_most(ids.len()).encode(&text, Special::PROMPT).unwrap(), ids);
+        for most in [0, 1, ids.len() - 1] {
+            let error = tokenizer.at_most(most).encode(&text, Special::PROMPT).unwrap_err();
+            assert!(matches!(error, ropeway_text::TextError::TooManyTokens { most: given } if given == most));
+        }
+    }
+}
+
+#[test]
 fn a_run_too_long_to_be_a_word_is_merged_in_parts_and_comes_back() {
     let Some(tokenizer) = tokenizer() else { return };
-    let part = 64 << 10;
+    let part = 16 << 10;
     let run = "é".repeat(part / 4) + &"a".repeat(part + 10);
     let ids = tokenizer.encode(&run, Special::TEMPLATE).unwrap();
     assert_eq!(tokenizer.decode(&ids, SpecialTokens::Keep), run);

@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 
 use super::Confidence;
+use super::drafting::Source;
 use super::index::{TextIndex, longer};
 use super::text::Text;
 use crate::tokens::Tokens;
@@ -49,26 +50,28 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Writes up to `most` tokens that may follow, and how far they can be trusted.
+    /// Writes up to `most` tokens that may follow; how far they can be trusted, and where they are from.
     pub fn propose(
         &mut self,
         quotable: &Quotable,
         tokens: &Tokens,
         most: usize,
         proposed: &mut Vec<u32>,
-    ) -> Confidence {
+    ) -> (Confidence, Source) {
         let text = Text::new(&quotable.prediction, tokens);
         if let Some(rest) = quotable.predicted(tokens) {
             proposed.extend(rest.iter().take(most));
-            return Confidence::of_match(usize::MAX);
+            return (Confidence::of_match(usize::MAX), Source::Prediction);
         }
         let answer = self.answer.get_or_insert_with(|| TextIndex::new(text.without_answer().len(), RESERVED));
         answer.extend(text);
         let prompt = quotable.index(text);
         if let Some(found) = longer(answer.longest_match(text), prompt.longest_match(text)) {
             proposed.extend(text.from(found.position).take(most));
-            return Confidence::of_match(found.length);
+            let is_predicted = found.position < quotable.prediction.len();
+            let source = if is_predicted { Source::Prediction } else { Source::Other };
+            return (Confidence::of_match(found.length), source);
         }
-        Confidence::default()
+        (Confidence::default(), Source::Other)
     }
 }

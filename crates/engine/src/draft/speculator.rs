@@ -252,7 +252,7 @@ impl Weighing {
 fn look_up(sequence: &mut Sequence, most: usize) {
     let Sequence { drafting, tokens, ticket, .. } = sequence;
     let Drafting { lookup, proposed, .. } = drafting;
-    drafting.confidence = lookup.propose(&ticket.quotable, tokens, most, proposed);
+    (drafting.confidence, drafting.source) = lookup.propose(&ticket.quotable, tokens, most, proposed);
     drafting.known = tokens.len();
 }
 

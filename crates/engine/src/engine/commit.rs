@@ -133,17 +133,23 @@ impl Engine {
     fn take_tokens(&mut self, chunk: Planned, results: &mut [RowResult], now: Duration) {
         let sequence = self.roster.get_mut(chunk.slot);
         let holds = sequence.epoch == chunk.epoch;
-        sequence.drafting.totals.drafts += usize::from(chunk.drafted > 0);
-        sequence.drafting.totals.drafted += chunk.drafted;
+        sequence.drafting.count_drafted(chunk.drafted);
         let (mut right, forced) = (0, sequence.drafting.forced);
         while let Some(result) = results.get_mut(right - forced.among(right)) {
-            let known = self.roster.get(chunk.slot).tokens.len();
+            let sequence = self.roster.get_mut(chunk.slot);
+            let known = sequence.tokens.len();
+            // Counted before its reader is told of the token, who may stop there.
+            let is_right = holds && says_draft(sequence, chunk, right, result);
+            sequence.drafting.count_accepted(usize::from(is_right));
             self.take_row(chunk, std::mem::replace(result, Ok(Sampled::default())), now);
             let Some(sequence) = self.roster.find(chunk.slot) else { return };
             let said = sequence.tokens.len() - known;
             let drafts = &sequence.drafting.drafts()[right..chunk.drafted];
             let accepted = if holds { agreeing(sequence, known, drafts) } else { 0 };
             self.accept(chunk, right..right + accepted);
+            // Behind the first, those that a grammar forced.
+            let behind = accepted.saturating_sub(1);
+            self.roster.get_mut(chunk.slot).drafting.count_accepted(behind);
             right += accepted;
             if accepted < said {
                 break;
@@ -165,7 +171,6 @@ impl Engine {
         for draft in drafts.clone() {
             self.metrics.accepted_at[draft.min(DEEPEST - 1)] += 1;
         }
-        self.roster.get_mut(chunk.slot).drafting.totals.accepted += drafts.len();
         self.advance(chunk, drafts.len());
     }
 
@@ -197,7 +202,7 @@ impl Engine {
             return self.finish(slot, &reason, now);
         }
         sequence.tokens.extend(&[token]);
-        sequence.tell(Event::Token { sequence: sequence.index, sampled });
+        sequence.tell_token(sampled);
         let forced = sequence.guidance.follow(&mut sequence.tokens, sequence.ticket.max_len);
         sequence.tell_last(forced);
         self.record.forced += forced;
@@ -231,6 +236,14 @@ impl Engine {
     fn fail(&mut self, slot: Slot, error: RowError, now: Duration) {
         self.finish(slot, &FinishReason::Failed(error.into()), now);
     }
+}
+
+/// Whether a row's token is the next draft of its chunk, and part of the answer.
+fn says_draft(sequence: &Sequence, chunk: Planned, draft: usize, result: &RowResult) -> bool {
+    let drafts = &sequence.drafting.drafts()[..chunk.drafted];
+    let is_said = |sampled: &Sampled| drafts.get(draft) == Some(&sampled.token);
+    let is_end = |sampled: &Sampled| sequence.ticket.ends.contains(&sampled.token);
+    result.as_ref().is_ok_and(|sampled| is_said(sampled) && !is_end(sampled))
 }
 
 /// How many of a sequence's tokens from `known` on are the drafts that stood there.

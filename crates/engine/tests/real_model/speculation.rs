@@ -100,7 +100,7 @@ fn collect(handle: &Handle, requests: &[Request]) -> (Vec<Vec<Told>>, Usage) {
         let mut ends: Vec<Option<(FinishReason, Usage)>> = vec![None; request.sequences()];
         while let Some(event) = stream.wait() {
             match event {
-                Event::Token { sequence, sampled } => answers[sequence as usize].push(sampled),
+                Event::Token { sequence, sampled, .. } => answers[sequence as usize].push(sampled),
                 Event::Finished { sequence, reason, usage } => {
                     ends[sequence as usize] = Some((reason, usage));
                 }

@@ -29,10 +29,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 pub(crate) use self::limits::WORKER_STACK as STACK;
-use self::process::Process;
+use self::process::{Process, Silence};
 pub use self::queue::Account;
 use self::queue::{Job, Queue};
 use self::verdicts::Verdicts;
+use self::wire::Limit;
 pub(crate) use self::wire::{Trial, Verdict};
 pub use self::worker::work;
 use crate::vocabulary::Words;
@@ -51,6 +52,15 @@ pub(crate) enum Outcome {
     Tried(Verdict),
     /// No verdict: too many trials wait, or no worker could be started. Another time there may be one.
     Unavailable(String),
+}
+
+impl From<Result<Verdict, Silence>> for Outcome {
+    fn from(tried: Result<Verdict, Silence>) -> Self {
+        match tried {
+            Ok(verdict) => Self::Tried(verdict),
+            Err(silence) => Self::Unavailable(silence.to_string()),
+        }
+    }
 }
 
 /// Worker processes, started when they are needed. Copies share them; they end with the last copy.
@@ -178,31 +188,34 @@ impl Shared {
         let _ = job.reply.send(outcome);
     }
 
+    /// Compiles on a worker that waits, or on a new one. A worker may have ended while it had nothing to do, which is no
+    /// fault of the grammar: that it is gone only counts if it was new.
     fn compile(&self, job: &Job) -> Outcome {
-        let mut process = match self.process(&job.vocabulary) {
-            Ok(process) => process,
-            Err(error) => return Outcome::Unavailable(format!("no worker could be started: {error}")),
-        };
-        match process.attempt(job) {
-            Ok(verdict) => {
-                if process.is_as_before(&verdict) {
-                    self.keep(process);
-                }
-                Outcome::Tried(verdict)
+        if let Some(waiting) = self.idle_process(&job.vocabulary) {
+            let tried = self.attempt_on(waiting, job);
+            if !matches!(tried, Err(Silence::Gone) | Ok(Verdict::Exceeded(Limit::Crashed))) {
+                return tried.into();
             }
-            Err(silence) => Outcome::Unavailable(silence.to_string()),
+        }
+        match Process::start((self.launch)(), &job.vocabulary) {
+            Ok(new) => self.attempt_on(new, job).into(),
+            Err(error) => Outcome::Unavailable(format!("no worker could be started: {error}")),
         }
     }
 
-    /// A worker for a vocabulary: one that waits, or a new one.
-    fn process(&self, vocabulary: &Arc<Words>) -> std::io::Result<Process> {
-        let mut state = self.lock();
-        let waiting = state.idle.iter().rposition(|process| process.is_for(vocabulary));
-        if let Some(index) = waiting {
-            return Ok(state.idle.remove(index));
+    fn attempt_on(&self, mut process: Process, job: &Job) -> Result<Verdict, Silence> {
+        let verdict = process.attempt(job)?;
+        if process.is_as_before(&verdict) {
+            self.keep(process);
         }
-        drop(state);
-        Process::start((self.launch)(), vocabulary)
+        Ok(verdict)
+    }
+
+    /// A worker for a vocabulary that waits.
+    fn idle_process(&self, vocabulary: &Arc<Words>) -> Option<Process> {
+        let mut state = self.lock();
+        let index = state.idle.iter().rposition(|process| process.is_for(vocabulary))?;
+        Some(state.idle.remove(index))
     }
 
     /// Keeps a worker for the next trial; the one that was not used for longest makes way.

@@ -14,6 +14,7 @@ mod generator;
 mod worst;
 
 use std::ops::Range;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -118,7 +119,29 @@ fn no_process_is_left_when_the_last_user_is_gone() {
         command.arg(&argument);
         command
     }));
-    assert_eq!(with_argument(&marker), 0, "idle workers end with their owner");
+    assert_eq!(with_argument(&marker), [0; 0], "idle workers end with their owner");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_that_was_ended_while_it_waited_costs_nobody_a_trial() {
+    let Some(tokenizer) = tokenizer() else { return };
+    let marker = format!("ended-{}", std::process::id());
+    let (argument, started) = (marker.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&started);
+    let workers = Workers::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        let mut command = Command::new(WORKER);
+        command.arg(&argument);
+        command
+    });
+    let compiler = Compiler::new(&tokenizer).with_workers(workers);
+    compiler.compile(&strict(json!({"type": "integer"})), None).expect("compiles");
+    let [worker] = with_argument(&marker)[..] else { panic!("one worker is kept") };
+    let worker = rustix::process::Pid::from_raw(worker).expect("a process");
+    rustix::process::kill_process(worker, rustix::process::Signal::KILL).expect("ended");
+    compiler.compile(&strict(json!({"type": "boolean"})), None).expect("compiles on another");
+    assert_eq!(started.load(Ordering::Relaxed), 2);
 }
 
 #[test]
@@ -185,8 +208,12 @@ fn children() -> Vec<String> {
 }
 
 /// Processes with this argument.
-fn with_argument(argument: &str) -> usize {
+fn with_argument(argument: &str) -> Vec<i32> {
+    let has_argument = |path: &Path| {
+        let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|part| part == argument.as_bytes())
+    };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-    lines.filter(|line| line.split(|byte| *byte == 0).any(|part| part == argument.as_bytes())).count()
+    let processes = processes.filter(|process| has_argument(&process.path()));
+    processes.filter_map(|process| process.file_name().to_str()?.parse().ok()).collect()
 }

@@ -19,8 +19,6 @@ pub struct ChatRender {
     pub tokenizer: Tokenizer,
     /// Whether log-probabilities are wanted.
     pub wants_logprobs: bool,
-    /// Whether the client predicted the answer.
-    pub is_predicted: bool,
 }
 
 /// What the choices of a stream used so far.
@@ -37,16 +35,8 @@ impl ChatRender {
         let mut response = object(&self.identity, "chat.completion");
         response["choices"] = rendered.into();
         let reasoning = choices.iter().map(|choice| choice.finish.reasoning_tokens).sum();
-        response["usage"] = self.usage(choices.iter().map(|choice| &choice.finish.usage), reasoning);
+        response["usage"] = usage::chat(choices.iter().map(|choice| &choice.finish.usage), reasoning);
         response
-    }
-
-    fn usage<'a>(
-        &self,
-        answers: impl IntoIterator<Item = &'a Usage, IntoIter: Clone>,
-        reasoning: usize,
-    ) -> Value {
-        usage::chat(answers, usage::Details { reasoning, is_predicted: self.is_predicted })
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> Value {
@@ -128,7 +118,7 @@ impl ChatRender {
 
     fn usage_chunk(&self, spent: &Spent) -> Value {
         let mut chunk = object(&self.identity, "chat.completion.chunk");
-        (chunk["choices"], chunk["usage"]) = (json!([]), self.usage(&spent.usages, spent.reasoning));
+        (chunk["choices"], chunk["usage"]) = (json!([]), usage::chat(&spent.usages, spent.reasoning));
         chunk
     }
 }

@@ -91,7 +91,7 @@ pub fn result(prompt: &str, choice: &Choice, began: Instant) -> Value {
 
 /// What the text used, and what speculation did for it.
 fn stats(usage: &Usage) -> Value {
-    let DraftTotals { drafts, drafted, accepted } = usage.drafting;
+    let DraftTotals { drafts, drafted, accepted, .. } = usage.drafting;
     json!({
         "prompt_tokens": usage.prompt,
         "cached_tokens": usage.cached,

@@ -6,7 +6,8 @@
 //! the whole body  -> parsed elsewhere (offload); the share is held until the request is tokens
 //! ```
 //! A body of `b` bytes with `v` names and values takes at most `4 b + 512 v` bytes until then, which is what its share is;
-//! beside it, a thread that tokenises has working memory for the one text it reads.
+//! beside it, a thread that tokenises has working memory for a part of the one text it reads. (Texts of special tokens
+//! take a little more in conversations, and tokens that fit into the context four bytes each: see `tests/memory`.)
 //! Must never: hold bytes that no share covers, or keep a refused body.
 
 pub mod budget;
@@ -74,14 +75,6 @@ impl Intake {
     /// Gives the memory back: the request consists of tokens now, which the engine accounts for.
     pub fn release(&self) {
         self.share.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-
-    /// Sets more memory aside, for an answer that is larger than what was asked.
-    pub fn cover(&self, bytes: usize) -> Result<(), ApiError> {
-        match &mut *self.share.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(share) => share.grow_to(bytes),
-            None => Ok(()),
-        }
     }
 
     /// Reads a body with these fields.

@@ -122,7 +122,7 @@ mod tests {
     fn drafts_of_all_answers_add_up() {
         let progress = Progress::default();
         for accepted in [3, 4] {
-            let drafting = DraftTotals { drafts: 2, drafted: 10, accepted };
+            let drafting = DraftTotals { drafts: 2, drafted: 10, accepted, ..DraftTotals::default() };
             progress.finished(&Usage { drafting, ..Usage::default() });
         }
         let Facts { drafted_tokens, accepted_tokens, .. } = progress.snapshot();

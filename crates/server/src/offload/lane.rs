@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ropeway_text::Interrupt;
 
+use super::pace;
 use crate::guard::clients::Owner;
 
 type Work = Box<dyn FnOnce(&Interrupt) + Send>;
@@ -14,8 +15,27 @@ type Work = Box<dyn FnOnce(&Interrupt) + Send>;
 pub enum Manner {
     /// As everyone.
     Usual,
-    /// They take what the model leaves: at a core that it wants, one part in seventy.
+    /// They take what the model leaves: at a core that it wants, one part in seventy, and a millisecond at a time.
     GivesWay,
+}
+
+impl Manner {
+    /// The interrupt of a work, which also paces it.
+    fn interrupt(self) -> Interrupt {
+        match self {
+            Manner::Usual => Interrupt::default(),
+            Manner::GivesWay => Interrupt::with_pauses(pace::opportunity),
+        }
+    }
+
+    /// Does a work; the next one may have to wait for this thread's rest.
+    fn work(self, Waiting { work, interrupt, .. }: Waiting) {
+        pace::begin();
+        work(&interrupt);
+        if self == Manner::GivesWay {
+            pace::rest_if_due();
+        }
+    }
 }
 
 /// Niceness of threads that give way: Linux weighs them at one in seventy of others.
@@ -25,6 +45,7 @@ const NICE: i32 = 19;
 /// Works that wait, and the threads that do them.
 pub struct Lane {
     shared: Arc<Shared>,
+    manner: Manner,
 }
 
 #[derive(Default)]
@@ -110,20 +131,20 @@ impl Lane {
             let shared = Arc::clone(&shared);
             let spawned = std::thread::Builder::new().name(name.into()).spawn(move || {
                 give_way(manner);
-                while let Some(Waiting { work, interrupt, .. }) = shared.next() {
-                    work(&interrupt);
+                while let Some(waiting) = shared.next() {
+                    manner.work(waiting);
                 }
             });
             if let Err(error) = spawned {
                 tracing::error!(target: "serve", name, %error, "a thread can't be started");
             }
         }
-        Self { shared }
+        Self { shared, manner }
     }
 
     /// Adds work of a client. It is thrown away, or told to stop, when the ticket is dropped.
     pub fn enqueue(&self, owner: Owner, work: impl FnOnce(&Interrupt) + Send + 'static) -> Ticket {
-        let interrupt = Interrupt::default();
+        let interrupt = self.manner.interrupt();
         let mut queue = self.shared.lock();
         queue.arrived += 1;
         let number = queue.arrived;

@@ -39,13 +39,11 @@ impl Wire for ChatCompletionRequest {
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<ChatCompletionRequest> { request, model, caller } = ask.open().await?;
     let (delivery, wants_logprobs) = (request.fields.delivery(), request.wants_logprobs());
-    let is_predicted = request.is_predicted();
     let job = request.into_job(&Defaults::chat())?;
     let n = job.n.get();
     let events = generate(&model, job, caller).await?;
     let identity = Identity::new("chatcmpl-", &model.name);
-    let render =
-        ChatRender { identity, tokenizer: model.generator.tokenizer.clone(), wants_logprobs, is_predicted };
+    let render = ChatRender { identity, tokenizer: model.generator.tokenizer.clone(), wants_logprobs };
     if delivery.stream {
         return Ok(sse::respond(render.stream(events, n, delivery.include_usage)));
     }

@@ -94,7 +94,7 @@ impl Watched {
                 );
                 Reader::Stays
             }
-            Event::Token { sequence, sampled } => {
+            Event::Token { sequence, sampled, .. } => {
                 outcome.note(u64::from(sampled.token));
                 self.hear_token(sequence as usize, sampled.token)
             }

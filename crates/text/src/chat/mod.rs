@@ -27,6 +27,7 @@ mod tools;
 mod width;
 
 pub use billing::without_billing_line;
+pub use guard::Readied;
 pub use tools::tools_as_text;
 
 use crate::error::TextError;
@@ -103,6 +104,14 @@ impl<'a> ChatRequest<'a> {
     }
 }
 
+/// A conversation in the form that templates see: a copy, so that the conversation itself need not be kept.
+#[derive(Debug)]
+struct Scene {
+    variables: JinjaValue,
+    with_tools: bool,
+    max_bytes: usize,
+}
+
 impl ChatTemplate {
     /// A template from its source text.
     pub fn new(source: &str, tokens: TemplateTokens) -> Result<Self, TextError> {
@@ -132,16 +141,29 @@ impl ChatTemplate {
 
     /// The prompt for a conversation, as text. [`ChatTemplate::encode`] gives its token ids.
     pub fn render(&self, request: &ChatRequest<'_>) -> Result<String, TextError> {
-        let with_tools = request.tools.is_some_and(|tools| !tools.is_empty());
+        self.render_scene(self.scene(request))
+    }
+
+    /// What the template will see of a conversation.
+    fn scene(&self, request: &ChatRequest<'_>) -> Scene {
+        Scene {
+            variables: self.variables(request),
+            with_tools: request.tools.is_some_and(|tools| !tools.is_empty()),
+            max_bytes: request.max_bytes,
+        }
+    }
+
+    fn render_scene(&self, scene: Scene) -> Result<String, TextError> {
+        let Scene { variables, with_tools, max_bytes } = scene;
         let tool_use = self.environment.get_template(TOOL_USE).ok().filter(|_| with_tools);
         let template = match tool_use {
             Some(template) => template,
             None => self.environment.get_template(DEFAULT).map_err(|error| failure(&error))?,
         };
-        let mut output = Bounded::new(request.max_bytes.min(MAX_OUTPUT));
+        let mut output = Bounded::new(max_bytes.min(MAX_OUTPUT));
         // The engine of templates panics in places, such as `()[::-1]`; what was written until then is thrown away.
         let rendered = catch_unwind(AssertUnwindSafe(|| {
-            template.render_captured_to(self.variables(request), &mut output).map(|_| ())
+            template.render_captured_to(variables, &mut output).map(|_| ())
         }));
         match rendered {
             Ok(Ok(())) => output.into_text(),
@@ -204,6 +226,10 @@ impl Write for Bounded {
         if self.bytes.len() + bytes.len() > self.most {
             self.full = true;
             return Err(io::ErrorKind::StorageFull.into());
+        }
+        if self.bytes.len() + bytes.len() > self.bytes.capacity() {
+            // By a quarter rather than by as much again: prompts are long.
+            self.bytes.reserve_exact(bytes.len().max(self.bytes.len() / 4));
         }
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())

@@ -1,23 +1,28 @@
 //! Byte-pair encoding: start from characters, merge the best pair of neighbours until none is left.
 //!
 //! ```text
-//! symbols   l  o  w  e  r        doubly linked, merged in place
-//! queue     (rank, left)         best first; entries that a merge made stale are skipped when they come up
+//! symbols   l  o  w  e  r        doubly linked, merged in place; 12 bytes each
+//! queue     (rank, left)         best first; entries that a merge made stale are skipped when they come up; 8 bytes each
 //! ```
 //!
 //! The same loop serves byte-level BPE (ranks from a merge list) and SentencePiece BPE (ranks from token scores).
 
-use super::{Merges, Missing, Seams};
+use super::seams::{LONGEST_PART, Seams};
+use super::{Alphabet, Merges, Missing};
+use crate::error::TextError;
+use crate::interrupt::Interrupt;
+use crate::sink::Sink;
 use crate::vocabulary::Vocabulary;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// A BPE model.
 pub(crate) struct Bpe {
-    pub(crate) ranks: Ranks,
-    pub(crate) missing: Missing,
-    pub(crate) whole: Whole,
-    pub(crate) seams: Seams,
+    ranks: Ranks,
+    missing: Missing,
+    whole: Whole,
+    pub(crate) alphabet: Alphabet,
+    seams: Seams,
 }
 
 /// Where the order of merges comes from.
@@ -35,34 +40,55 @@ pub(crate) enum Whole {
     Merged,
 }
 
-/// A run of text that is one token so far.
+/// A run of text that is one token so far. It ends where the next one starts.
 struct Symbol {
     start: u32,
-    end: u32,
     id: u32,
-    previous: u32,
-    next: u32,
+    previous: Index,
+    next: Index,
 }
 
-const NONE: u32 = u32::MAX;
+/// A symbol's place among those of a part.
+type Index = u16;
+
+const NONE: Index = Index::MAX;
+const _: () = assert!(LONGEST_PART < NONE as usize, "a part has at most a symbol for each byte");
+
 /// The id of a character that is no token.
 const MISSING: u32 = u32::MAX;
 
-type Queue = BinaryHeap<Reverse<(u32, u32, u32)>>;
+/// Pairs by the rank of their merge, and the place of their left symbol.
+type Queue = BinaryHeap<Reverse<(u32, Index)>>;
+
+/// Merges between two looks at the interrupt: some dozens of microseconds.
+const MERGES_PER_CHECK: usize = 256;
 
 impl Bpe {
-    pub(crate) fn tokenize(&self, vocabulary: &Vocabulary, piece: &str, ids: &mut Vec<u32>) {
-        if self.whole == Whole::Taken
-            && let Some(id) = vocabulary.piece(piece)
-        {
-            return ids.push(id);
-        }
+    /// A model whose tokens are spelled in the characters of the text.
+    pub(crate) fn new(ranks: Ranks, missing: Missing, whole: Whole) -> Self {
+        Self { ranks, missing, whole, alphabet: Alphabet::default(), seams: Seams::default() }
+    }
+
+    pub(crate) fn tokenize(
+        &self,
+        vocabulary: &Vocabulary,
+        piece: &str,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), TextError> {
         let mut repeated = false;
-        for piece in self.seams.parts(vocabulary, piece) {
-            let mut word = Word { bpe: self, vocabulary, piece, symbols: symbols(vocabulary, piece) };
-            word.merge();
-            repeated = word.write(repeated, ids);
+        for part in self.seams.parts(vocabulary, piece, self.alphabet) {
+            // A piece that can be cut at a seam is no token.
+            let may_be_token = self.whole == Whole::Taken && part.is_whole;
+            if let Some(id) = may_be_token.then(|| vocabulary.piece(&part.text)).flatten() {
+                sink.ids.push(id);
+            } else {
+                let mut word = Word::new(self, vocabulary, &part.text);
+                word.merge(sink.interrupt)?;
+                repeated = word.write(repeated, &mut sink.ids);
+            }
+            sink.checkpoint()?;
         }
+        Ok(())
     }
 
     /// Rank and token of merging two neighbours that together spell `text`.
@@ -86,13 +112,12 @@ fn descending(score: f32) -> u32 {
 
 /// One symbol per character.
 fn symbols(vocabulary: &Vocabulary, piece: &str) -> Vec<Symbol> {
-    let mut symbols: Vec<Symbol> = Vec::with_capacity(piece.len());
+    let mut symbols: Vec<Symbol> = Vec::with_capacity(piece.chars().count());
     for (start, character) in piece.char_indices() {
         let end = start + character.len_utf8();
-        let index = symbols.len() as u32;
+        let index = symbols.len() as Index;
         symbols.push(Symbol {
             start: start as u32,
-            end: end as u32,
             id: vocabulary.piece(&piece[start..end]).unwrap_or(MISSING),
             previous: index.checked_sub(1).unwrap_or(NONE),
             next: index + 1,
@@ -112,54 +137,67 @@ struct Word<'a> {
     symbols: Vec<Symbol>,
 }
 
-impl Word<'_> {
-    fn merge(&mut self) {
+impl<'a> Word<'a> {
+    fn new(bpe: &'a Bpe, vocabulary: &'a Vocabulary, piece: &'a str) -> Self {
+        Self { bpe, vocabulary, piece, symbols: symbols(vocabulary, piece) }
+    }
+
+    fn merge(&mut self, interrupt: &Interrupt) -> Result<(), TextError> {
         let mut queue = Queue::with_capacity(self.symbols.len());
-        for left in 0..self.symbols.len() as u32 {
+        for left in 0..self.symbols.len() as Index {
             self.offer(left, &mut queue);
         }
-        while let Some(Reverse((_, left, id))) = queue.pop() {
-            if self.pair(left).is_some_and(|(_, now)| now == id) {
+        for turn in 1.. {
+            let Some(Reverse((rank, left))) = queue.pop() else { break };
+            // Another pair of the same rank may stand there by now; it is as good as the one that did.
+            if let Some((_, id)) = self.pair(left).filter(|(now, _)| *now == rank) {
                 self.join(left, id);
                 self.offer(left, &mut queue);
-                self.offer(self.symbols[left as usize].previous, &mut queue);
+                self.offer(self.symbols[usize::from(left)].previous, &mut queue);
+            }
+            if turn % MERGES_PER_CHECK == 0 {
+                interrupt.check()?;
             }
         }
+        Ok(())
     }
 
     /// Puts the pair that begins at `left` into the queue if it can be merged.
-    fn offer(&self, left: u32, queue: &mut Queue) {
-        if let Some((rank, id)) = self.pair(left) {
-            queue.push(Reverse((rank, left, id)));
+    fn offer(&self, left: Index, queue: &mut Queue) {
+        if let Some((rank, _)) = self.pair(left) {
+            queue.push(Reverse((rank, left)));
         }
     }
 
     /// Rank and token of the pair that begins at `left`: `None` at the end, for a symbol that was merged away, or where
     /// nothing can be merged.
-    fn pair(&self, left: u32) -> Option<(u32, u32)> {
-        let first = self.symbols.get(left as usize)?;
-        let second = self.symbols.get(first.next as usize)?;
-        let text = &self.piece[first.start as usize..second.end as usize];
+    fn pair(&self, left: Index) -> Option<(u32, u32)> {
+        let first = self.symbols.get(usize::from(left))?;
+        let second = self.symbols.get(usize::from(first.next))?;
+        let text = &self.piece[first.start as usize..self.end(second)];
         self.bpe.pair(self.vocabulary, first.id, second.id, text)
     }
 
-    fn join(&mut self, left: u32, id: u32) {
-        let right = self.symbols[left as usize].next as usize;
-        let Symbol { end, next, .. } = self.symbols[right];
-        self.symbols[right].next = NONE;
-        let first = &mut self.symbols[left as usize];
-        (first.end, first.next, first.id) = (end, next, id);
-        if let Some(after) = self.symbols.get_mut(next as usize) {
+    fn end(&self, symbol: &Symbol) -> usize {
+        self.symbols.get(usize::from(symbol.next)).map_or(self.piece.len(), |next| next.start as usize)
+    }
+
+    fn join(&mut self, left: Index, id: u32) {
+        let right = usize::from(self.symbols[usize::from(left)].next);
+        let next = std::mem::replace(&mut self.symbols[right].next, NONE);
+        let first = &mut self.symbols[usize::from(left)];
+        (first.next, first.id) = (next, id);
+        if let Some(after) = self.symbols.get_mut(usize::from(next)) {
             after.previous = left;
         }
     }
 
     /// Appends its tokens; `repeated` says that the character before it was missing. Whether its last one was.
     fn write(&self, mut repeated: bool, ids: &mut Vec<u32>) -> bool {
-        let mut at = 0;
-        while let Some(symbol) = self.symbols.get(at as usize) {
+        let mut at: Index = 0;
+        while let Some(symbol) = self.symbols.get(usize::from(at)) {
             if symbol.id == MISSING {
-                let text = &self.piece[symbol.start as usize..symbol.end as usize];
+                let text = &self.piece[symbol.start as usize..self.end(symbol)];
                 self.bpe.missing.write(text, repeated, ids);
             } else {
                 ids.push(symbol.id);
@@ -174,6 +212,7 @@ impl Word<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sink::collect;
     use crate::vocabulary::Kind;
 
     fn vocabulary(texts: &[&str]) -> Vocabulary {
@@ -181,18 +220,17 @@ mod tests {
     }
 
     fn texts<'v>(bpe: &Bpe, vocabulary: &'v Vocabulary, piece: &str) -> Vec<&'v str> {
-        let mut ids = Vec::new();
-        bpe.tokenize(vocabulary, piece, &mut ids);
+        let ids = collect(|sink| bpe.tokenize(vocabulary, piece, sink));
         ids.into_iter().map(|id| vocabulary.text(id).unwrap()).collect()
     }
 
     fn merging(vocabulary: &Vocabulary, pairs: &[(&str, &str)], whole: Whole) -> Bpe {
         let ranks = Ranks::Merges(Merges::new(vocabulary, pairs.iter().copied()));
-        Bpe { ranks, missing: Missing::default(), whole, seams: Seams::default() }
+        Bpe { whole, ..scored(ranks, Missing::default()) }
     }
 
     fn scored(ranks: Ranks, missing: Missing) -> Bpe {
-        Bpe { ranks, missing, whole: Whole::Merged, seams: Seams::default() }
+        Bpe::new(ranks, missing, Whole::Merged)
     }
 
     #[test]
@@ -225,9 +263,7 @@ mod tests {
         for (fuse, expected) in [(true, vec![0, 1, 0]), (false, vec![0, 0, 1, 0])] {
             let missing = Missing { unknown: Some(0), fuse, bytes: None };
             let bpe = scored(Ranks::Scores(Vec::new()), missing);
-            let mut ids = Vec::new();
-            bpe.tokenize(&vocabulary, "xyaz", &mut ids);
-            assert_eq!(ids, expected);
+            assert_eq!(collect(|sink| bpe.tokenize(&vocabulary, "xyaz", sink)), expected);
         }
     }
 

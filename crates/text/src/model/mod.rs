@@ -1,7 +1,8 @@
 //! The algorithms that turn one pre-token into token ids: BPE, unigram and WordPiece.
 //!
 //! They rely on the [`Vocabulary`] for texts and ids and keep only what it can't say: merge ranks, scores, prefixes.
-//! They must never produce a control token from text, nor need more than `O(n log n)` steps for `n` bytes of text.
+//! They must never produce a control token from text, nor need more than `O(n log n)` steps for `n` bytes of text, nor work
+//! for long without a look at the sink.
 
 mod bpe;
 mod merges;
@@ -11,10 +12,12 @@ mod wordpiece;
 
 pub(crate) use bpe::{Bpe, Ranks, Whole};
 pub(crate) use merges::Merges;
-pub(crate) use seams::Seams;
+pub(crate) use seams::Alphabet;
 pub(crate) use unigram::Unigram;
 pub(crate) use wordpiece::WordPiece;
 
+use crate::error::TextError;
+use crate::sink::Sink;
 use crate::vocabulary::Vocabulary;
 
 /// One of the three algorithms.
@@ -25,12 +28,17 @@ pub(crate) enum Model {
 }
 
 impl Model {
-    /// Appends the tokens of `piece` to `ids`.
-    pub(crate) fn tokenize(&self, vocabulary: &Vocabulary, piece: &str, ids: &mut Vec<u32>) {
+    /// Writes the tokens of `piece`, until the sink takes no more.
+    pub(crate) fn tokenize(
+        &self,
+        vocabulary: &Vocabulary,
+        piece: &str,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), TextError> {
         match self {
-            Model::Bpe(bpe) => bpe.tokenize(vocabulary, piece, ids),
-            Model::Unigram(unigram) => unigram.tokenize(vocabulary, piece, ids),
-            Model::WordPiece(wordpiece) => wordpiece.tokenize(vocabulary, piece, ids),
+            Model::Bpe(bpe) => bpe.tokenize(vocabulary, piece, sink),
+            Model::Unigram(unigram) => unigram.tokenize(vocabulary, piece, sink),
+            Model::WordPiece(wordpiece) => wordpiece.tokenize(vocabulary, piece, sink),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Where a text can be cut without changing its tokens: between two characters that no token has side by side.
 //!
 //! A piece may be a whole text, as for SentencePiece's models, or one endless word. Models take some dozens of bytes of memory
-//! for each byte of what they work on, so that they work on one part at a time.
+//! for each byte of what they work on, so that they work on one part at a time. Vocabularies of bytes have an alphabet of
+//! their own; pieces are written in it part by part as well.
 //!
 //! ```text
 //! pairs    one bit per hash of two neighbouring characters in a token
@@ -9,15 +10,17 @@
 //!          set: some token may; two pairs with the same hash only make for fewer cuts
 //! ```
 
+use crate::spelling::byte_char;
 use crate::vocabulary::Vocabulary;
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 /// Bytes from which a part ends at the next seam: so many that it costs little to begin anew.
 const PART: usize = 1 << 10;
 
-/// Bytes at which a part ends even without a seam: this bounds its memory to some megabytes. A run so long in which every
-/// pair of neighbours is part of some token is no text of any language.
-const LONGEST_PART: usize = 64 << 10;
+/// Bytes at which a part ends even without a seam: this bounds its memory to half a megabyte and its time to some
+/// milliseconds. A run so long in which every pair of neighbours is part of some token is no text of any language.
+pub(super) const LONGEST_PART: usize = 16 << 10;
 
 /// Bits for each token: most have a few pairs, which they share with others.
 const BITS_PER_TOKEN: usize = 8;
@@ -27,6 +30,24 @@ const BITS_PER_TOKEN: usize = 8;
 pub(crate) struct Seams {
     /// Made when the first text comes that is long enough to be cut.
     pairs: OnceLock<Pairs>,
+}
+
+/// What the tokens of a vocabulary are spelled in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Alphabet {
+    /// The characters of the text.
+    #[default]
+    Characters,
+    /// A character for each byte ([`byte_char`]).
+    Bytes,
+}
+
+/// A part of a piece, in the vocabulary's alphabet.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Part<'p> {
+    pub(super) text: Cow<'p, str>,
+    /// Whether it is all of the piece.
+    pub(super) is_whole: bool,
 }
 
 /// The pairs of neighbouring characters in the tokens of a vocabulary; a power of two of words.
@@ -57,34 +78,62 @@ impl Pairs {
         self.0[word] & bit == 0
     }
 
-    /// Where the first part of `text` ends.
-    fn end(&self, text: &str) -> usize {
+    /// Where the first part of a text ends, if it does before the text; characters come with their place.
+    fn end(&self, characters: impl Iterator<Item = (usize, char)>) -> Option<usize> {
         let mut before = None;
-        for (index, after) in text.char_indices() {
+        for (index, after) in characters {
             let is_seam = index >= PART && before.is_some_and(|before| self.is_seam(before, after));
-            if is_seam || index + after.len_utf8() > LONGEST_PART {
-                return index;
+            if is_seam || index >= LONGEST_PART {
+                return Some(index);
             }
             before = Some(after);
         }
-        text.len()
+        None
     }
 }
 
 impl Seams {
     /// The parts of `piece`, in order.
-    pub(super) fn parts<'p>(&self, vocabulary: &Vocabulary, piece: &'p str) -> impl Iterator<Item = &'p str> {
-        let mut rest = piece;
+    pub(super) fn parts<'p>(
+        &self,
+        vocabulary: &Vocabulary,
+        piece: &'p str,
+        alphabet: Alphabet,
+    ) -> impl Iterator<Item = Part<'p>> {
+        let mut done = 0;
         std::iter::from_fn(move || {
-            let end = match rest.len() {
-                0..=PART => rest.len(),
-                _ => self.pairs.get_or_init(|| Pairs::of(vocabulary)).end(rest),
+            let end = self.part_end(vocabulary, piece, alphabet, done);
+            let (start, is_whole) = (std::mem::replace(&mut done, end), (end == piece.len()));
+            let text = match alphabet {
+                Alphabet::Characters => Cow::Borrowed(&piece[start..end]),
+                Alphabet::Bytes => Cow::Owned(spelled(&piece.as_bytes()[start..end])),
             };
-            let (part, left) = rest.split_at(end);
-            rest = left;
-            (!part.is_empty()).then_some(part)
+            (start < end).then_some(Part { text, is_whole: is_whole && start == 0 })
         })
     }
+
+    /// Where the part of `piece` ends that begins at `start`.
+    fn part_end(&self, vocabulary: &Vocabulary, piece: &str, alphabet: Alphabet, start: usize) -> usize {
+        if piece.len() - start <= PART {
+            return piece.len();
+        }
+        let pairs = self.pairs.get_or_init(|| Pairs::of(vocabulary));
+        let end = match alphabet {
+            Alphabet::Characters => pairs.end(piece[start..].char_indices()),
+            Alphabet::Bytes => {
+                let bytes = piece.as_bytes()[start..].iter().enumerate();
+                pairs.end(bytes.map(|(index, byte)| (index, byte_char(*byte))))
+            }
+        };
+        end.map_or(piece.len(), |end| start + end)
+    }
+}
+
+/// Bytes in their alphabet, whose characters have one or two bytes.
+fn spelled(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    text.extend(bytes.iter().map(|byte| byte_char(*byte)));
+    text
 }
 
 #[cfg(test)]
@@ -92,9 +141,14 @@ mod tests {
     use super::*;
     use crate::vocabulary::Kind;
 
-    fn parts<'p>(tokens: &[&str], text: &'p str) -> Vec<&'p str> {
+    fn parts_in(alphabet: Alphabet, tokens: &[&str], text: &str) -> Vec<String> {
         let vocabulary = Vocabulary::new(tokens.iter().map(|&text| (text, Kind::Normal))).unwrap();
-        Seams::default().parts(&vocabulary, text).collect()
+        let seams = Seams::default();
+        seams.parts(&vocabulary, text, alphabet).map(|part| part.text.into_owned()).collect()
+    }
+
+    fn parts(tokens: &[&str], text: &str) -> Vec<String> {
+        parts_in(Alphabet::Characters, tokens, text)
     }
 
     #[test]
@@ -111,7 +165,31 @@ mod tests {
         assert_eq!(parts(&["aa", "é"], "aéaé"), ["aéaé"]);
         assert!(parts(&["aa"], "").is_empty());
         let text = "a".repeat(3 * LONGEST_PART);
-        let lengths: Vec<usize> = parts(&["aa"], &text).into_iter().map(str::len).collect();
+        let lengths: Vec<usize> = parts(&["aa"], &text).iter().map(String::len).collect();
         assert_eq!(lengths, [LONGEST_PART; 3]);
+    }
+
+    #[test]
+    fn bytes_are_cut_in_their_own_alphabet_also_inside_of_characters() {
+        let text = "é ".repeat(20_000);
+        let spelled = spelled(text.as_bytes());
+        let seams = parts_in(Alphabet::Bytes, &["Ã©", "©Ġ", "x"], &text);
+        assert!(seams.len() > 20);
+        assert_eq!(seams.concat(), spelled);
+        assert!(seams[1..].iter().all(|part| part.starts_with('Ã')), "only there no token crosses");
+        let forced = parts_in(Alphabet::Bytes, &["Ã©", "©Ġ", "ĠÃ"], &text);
+        assert_eq!(forced.concat(), spelled);
+        assert!(forced.iter().all(|part| part.chars().count() <= LONGEST_PART));
+    }
+
+    #[test]
+    fn only_a_piece_in_one_part_is_whole() {
+        let vocabulary = Vocabulary::new([("aa", Kind::Normal)].into_iter()).unwrap();
+        let whole = |text: &str| -> Vec<bool> {
+            let seams = Seams::default();
+            seams.parts(&vocabulary, text, Alphabet::Bytes).map(|part| part.is_whole).collect()
+        };
+        assert_eq!(whole("aaa"), [true]);
+        assert_eq!(whole(&"a".repeat(LONGEST_PART + 1)), [false, false]);
     }
 }

@@ -7,7 +7,11 @@
 //! Tokens that begin at a place are found by narrowing a range of the sorted vocabulary byte by byte, so that the
 //! search ends as soon as no token goes on.
 
-use super::{Missing, Seams};
+use super::seams::Seams;
+use super::{Alphabet, Missing};
+use crate::error::TextError;
+use crate::interrupt::Interrupt;
+use crate::sink::Sink;
 use crate::vocabulary::{Kind, Vocabulary};
 
 /// A unigram model.
@@ -24,6 +28,9 @@ pub(crate) struct Unigram {
 
 /// Longer tokens are never found: SentencePiece makes none, and a file of them would make every text slow.
 const MAX_TOKEN_BYTES: usize = 512;
+
+/// Bytes between two looks at the interrupt: every place may be the begin of many tokens.
+const BYTES_PER_CHECK: usize = 64;
 
 /// How much worse than the worst token a missing character is.
 const MISSING_PENALTY: f64 = 10.0;
@@ -49,22 +56,29 @@ impl Unigram {
         Self { scores, sorted, missing, missing_score, seams: Seams::default() }
     }
 
-    pub(crate) fn tokenize(&self, vocabulary: &Vocabulary, piece: &str, ids: &mut Vec<u32>) {
+    pub(crate) fn tokenize(
+        &self,
+        vocabulary: &Vocabulary,
+        piece: &str,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), TextError> {
         let mut repeated = false;
-        for part in self.seams.parts(vocabulary, piece) {
-            repeated = self.tokenize_part(vocabulary, part, repeated, ids);
+        for part in self.seams.parts(vocabulary, piece, Alphabet::Characters) {
+            repeated = self.tokenize_part(vocabulary, &part.text, repeated, sink)?;
+            sink.checkpoint()?;
         }
+        Ok(())
     }
 
-    /// Appends the tokens of `part`; `repeated` says that the character before it was missing. Whether its last one was.
+    /// Writes the tokens of `part`; `repeated` says that the character before it was missing. Whether its last one was.
     fn tokenize_part(
         &self,
         vocabulary: &Vocabulary,
         part: &str,
         mut repeated: bool,
-        ids: &mut Vec<u32>,
-    ) -> bool {
-        let cuts = self.best_cuts(vocabulary, part);
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, TextError> {
+        let cuts = self.best_cuts(vocabulary, part, sink.interrupt)?;
         let mut path = Vec::new();
         let mut end = part.len();
         while end > 0 {
@@ -73,19 +87,29 @@ impl Unigram {
         }
         for (id, range) in path.into_iter().rev() {
             match id {
-                Some(id) => ids.push(id),
-                None => self.missing.write(&part[range], repeated, ids),
+                Some(id) => sink.ids.push(id),
+                None => self.missing.write(&part[range], repeated, &mut sink.ids),
             }
             repeated = id.is_none();
         }
-        repeated
+        Ok(repeated)
     }
 
-    fn best_cuts(&self, vocabulary: &Vocabulary, piece: &str) -> Vec<Cut> {
+    fn best_cuts(
+        &self,
+        vocabulary: &Vocabulary,
+        piece: &str,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Cut>, TextError> {
         let mut cuts = vec![Cut { score: f64::NEG_INFINITY, start: 0, id: None }; piece.len() + 1];
         cuts[0].score = 0.0;
+        let mut unchecked = 0;
         for (start, character) in piece.char_indices() {
             let after = start + character.len_utf8();
+            if start - unchecked >= BYTES_PER_CHECK {
+                interrupt.check()?;
+                unchecked = start;
+            }
             let so_far = cuts[start].score;
             let mut covered = false;
             self.each_token(vocabulary, &piece.as_bytes()[start..], |id, length| {
@@ -97,7 +121,7 @@ impl Unigram {
                 improve(&mut cuts[after], Cut { score: so_far + self.missing_score, start, id: None });
             }
         }
-        cuts
+        Ok(cuts)
     }
 
     /// Calls `found` with every token that begins `text`, and its length, shortest first.
@@ -125,6 +149,7 @@ fn improve(cut: &mut Cut, candidate: Cut) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sink::collect;
 
     fn model(tokens: &[(&str, f32)], missing: Missing) -> (Vocabulary, Unigram) {
         let vocabulary = Vocabulary::new(tokens.iter().map(|&(text, _)| (text, Kind::Normal))).unwrap();
@@ -133,9 +158,7 @@ mod tests {
     }
 
     fn ids((vocabulary, unigram): &(Vocabulary, Unigram), piece: &str) -> Vec<u32> {
-        let mut ids = Vec::new();
-        unigram.tokenize(vocabulary, piece, &mut ids);
-        ids
+        collect(|sink| unigram.tokenize(vocabulary, piece, sink))
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Two spellings of the same vocabulary exist: Hugging Face marks what continues a word (`play`, `##ing`), GGUF marks
 //! what begins one (`▁play`, `ing`). Both are a prefix for the first piece and one for the others.
 
+use crate::error::TextError;
+use crate::sink::Sink;
 use crate::vocabulary::Vocabulary;
 
 /// A WordPiece model.
@@ -18,12 +20,18 @@ pub(crate) struct WordPiece {
 }
 
 impl WordPiece {
-    pub(crate) fn tokenize(&self, vocabulary: &Vocabulary, word: &str, ids: &mut Vec<u32>) {
-        let before = ids.len();
+    pub(crate) fn tokenize(
+        &self,
+        vocabulary: &Vocabulary,
+        word: &str,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), TextError> {
+        let (before, ids) = (sink.ids.len(), &mut sink.ids);
         if word.chars().nth(self.max_chars).is_some() || !self.spell(vocabulary, word, ids) {
             ids.truncate(before);
             ids.push(self.unknown);
         }
+        sink.checkpoint()
     }
 
     /// Whether the word could be spelled to its end.

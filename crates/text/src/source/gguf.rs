@@ -5,7 +5,7 @@ use super::gguf_presets::{Compose, Preset, preset};
 use crate::added::AddedTokens;
 use crate::charsmap::Charsmap;
 use crate::error::TextError;
-use crate::model::{Bpe, Merges, Missing, Model, Ranks, Seams, Unigram, Whole, WordPiece};
+use crate::model::{Bpe, Merges, Missing, Model, Ranks, Unigram, Whole, WordPiece};
 use crate::normalizer::{Bert, Normalizer, Target, is_punctuation};
 use crate::pattern::Pattern;
 use crate::pretokenizer::{Behavior, Delimiter, PreTokenizer, Prepend, Step};
@@ -117,12 +117,7 @@ fn byte_level(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel, Te
     Ok(Kernel {
         normalizer: (preset.compose == Compose::Nfc).then_some(Normalizer::Nfc),
         pre_tokenizer: PreTokenizer { steps: steps(preset)? },
-        model: Model::Bpe(Bpe {
-            ranks: Ranks::Merges(merges),
-            missing: Missing::default(),
-            whole: preset.whole,
-            seams: Seams::default(),
-        }),
+        model: Model::Bpe(Bpe::new(Ranks::Merges(merges), Missing::default(), preset.whole)),
         spelling: Spelling::ByteLevel,
         adds_space: false,
         adds: Adds { bos: preset.adds_bos, eos: false, separator: false },
@@ -150,7 +145,7 @@ fn sentencepiece(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Kernel,
     Ok(Kernel {
         normalizer: Some(mark_spaces(adds_space)),
         pre_tokenizer: PreTokenizer::default(),
-        model: Model::Bpe(Bpe { ranks, missing, whole: Whole::Merged, seams: Seams::default() }),
+        model: Model::Bpe(Bpe::new(ranks, missing, Whole::Merged)),
         spelling: Spelling::SentencePiece,
         adds_space,
         adds: Adds { bos: true, eos: false, separator: false },

@@ -92,12 +92,12 @@ fn chat(
     request: ChatCompletionRequest,
     models: &Models,
 ) -> Result<Generation, RequestError> {
-    let (wants_logprobs, is_predicted) = (request.wants_logprobs(), request.is_predicted());
+    let wants_logprobs = request.wants_logprobs();
     let job = request.into_job(&models.defaults.numbered(number))?;
     let (_, stream) = submit(job, models)?;
     let identity = Identity::named(format!("chatcmpl-{id}"), &models.name);
     let tokenizer = models.generator.tokenizer.clone();
-    let render = Render::Chat(ChatRender { identity, tokenizer, wants_logprobs, is_predicted });
+    let render = Render::Chat(ChatRender { identity, tokenizer, wants_logprobs });
     Ok(Generation { streams: vec![stream], render })
 }
 

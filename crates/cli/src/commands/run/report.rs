@@ -104,7 +104,7 @@ mod tests {
             generated: 40,
             decoding: Duration::from_millis(200),
             decoded: 40,
-            drafting: DraftTotals { drafts: 5, drafted: 20, accepted: 15 },
+            drafting: DraftTotals { drafts: 5, drafted: 20, accepted: 15, ..DraftTotals::default() },
             steps: 25,
             memory: Some(123_400_000),
         };

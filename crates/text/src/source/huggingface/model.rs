@@ -2,7 +2,7 @@
 
 use super::file::{ModelEntry, ModelKind, VocabEntry};
 use crate::error::TextError;
-use crate::model::{Bpe, Merges, Missing, Model, Ranks, Seams, Unigram, Whole, WordPiece};
+use crate::model::{Bpe, Merges, Missing, Model, Ranks, Unigram, Whole, WordPiece};
 use crate::vocabulary::Vocabulary;
 
 /// BERT takes longer words as unknown.
@@ -34,12 +34,9 @@ fn bpe(entry: &ModelEntry<'_>, vocabulary: &Vocabulary) -> Result<Bpe, TextError
         return Err(TextError::Unsupported { part: "BPE word affix", name: affix.clone() });
     }
     let pairs = entry.merges.iter().flatten().map(|merge| (&*merge.0, &*merge.1));
-    Ok(Bpe {
-        ranks: Ranks::Merges(Merges::new(vocabulary, pairs)),
-        missing: missing(entry, vocabulary, unknown(entry, vocabulary), entry.fuse_unk),
-        whole: if entry.ignore_merges { Whole::Taken } else { Whole::Merged },
-        seams: Seams::default(),
-    })
+    let missing = missing(entry, vocabulary, unknown(entry, vocabulary), entry.fuse_unk);
+    let whole = if entry.ignore_merges { Whole::Taken } else { Whole::Merged };
+    Ok(Bpe::new(Ranks::Merges(Merges::new(vocabulary, pairs)), missing, whole))
 }
 
 fn unigram(entry: &ModelEntry<'_>, vocabulary: &Vocabulary) -> Unigram {

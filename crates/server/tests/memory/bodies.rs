@@ -1,105 +1,13 @@
-//! What a body costs: the memory that a request takes at its peak, against the bytes that were sent. In a test binary of
-//! its own: it counts every byte of the process.
+//! Bodies that are much larger in memory than on the wire.
 
-#![allow(unsafe_code, reason = "counting bytes takes a global allocator")]
-
-#[path = "../../../tests/default_models.rs"]
-mod default_models;
-
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use axum::body::{Body, Bytes, to_bytes};
-use axum::http;
-use futures_util::stream;
-use ropeway_embed::{Embedder, EmbedderOptions};
-use ropeway_engine::{Backend, EventStream, Load, Rejected, Request};
-use ropeway_executor::Limits;
-use ropeway_server::embedding::{EmbeddingModel, EmbeddingModels, Ready};
-use ropeway_server::{App, Model, ModelFacts, Models, router};
-use ropeway_text::{ChatTemplate, Tokenizer};
-use ropeway_weights::Checkpoint;
-use tower::ServiceExt;
+use axum::body::Bytes;
+use ropeway_server::App;
 
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn add(bytes: usize) {
-    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(live, Ordering::Relaxed);
-}
-
-// SAFETY: every call goes to the system's allocator as it came; counting touches no memory of theirs.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        add(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        add(size);
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Tokens of the model: as many as any has, so that bodies are read rather than refused.
-const CONTEXT: usize = 1 << 20;
-
-/// A backend that takes nothing: what is measured comes before.
-struct Nobody(Limits);
-
-impl Backend for Nobody {
-    fn submit(&self, request: Request) -> Result<EventStream, Rejected> {
-        Err(Rejected::TooLong { tokens: request.prompt.len(), room: 0 })
-    }
-
-    fn limits(&self) -> Limits {
-        self.0
-    }
-
-    fn load(&self) -> Load {
-        Load::default()
-    }
-
-    fn stop(&self) {}
-}
-
-fn app() -> Option<Arc<App>> {
-    let checkpoint = Checkpoint::open(&default_models::smollm2()?).expect("the default model");
-    let tokenizer = Tokenizer::from_checkpoint(&checkpoint).expect("a tokenizer");
-    let template = ChatTemplate::from_checkpoint(&checkpoint).expect("readable").expect("a template");
-    let vocab = tokenizer.vocab_size();
-    let backend = Nobody(Limits { context: CONTEXT, blocks: CONTEXT, vocab, ..Limits::EXAMPLE });
-    let models = Models::default().taking_any_name();
-    models.add(Arc::new(Model::new("m".into(), tokenizer, template, ModelFacts::default(), backend)));
-    Some(Arc::new(App { embeddings: embeddings()?, ..App::new(models) }))
-}
-
-fn embeddings() -> Option<EmbeddingModels> {
-    let folder = default_models::minilm()?;
-    let load = move || {
-        let checkpoint = Checkpoint::open(&folder).map_err(|error| error.to_string())?;
-        let embedder = Embedder::load(&checkpoint, &EmbedderOptions::default(), &mut |_, _| {});
-        let embedder = embedder.map(Arc::new).map_err(|error| error.to_string())?;
-        Ok(Ready { embedder, facts: ModelFacts::default() })
-    };
-    Some(EmbeddingModels::new(vec![EmbeddingModel::new("m".into(), Arc::new(load))]))
-}
+use crate::app::{LARGEST_CONTEXT, app};
+use crate::counting::{Cost, cost};
+use crate::my_turn;
 
 /// `{"model": "m", HEAD ITEM,ITEM,... TAIL}` of about so many bytes.
 fn body(head: &str, item: &str, tail: &str, bytes: usize) -> Bytes {
@@ -119,29 +27,6 @@ fn deep_body(head: &str, tail: &str, bytes: usize) -> Bytes {
     let levels = bytes / 6;
     let (open, close) = ("{\"a\":".repeat(levels), "}".repeat(levels));
     format!("{{\"model\":\"m\",\"max_tokens\":1,{head}{open}0{close}{tail}}}").into()
-}
-
-/// What a request took at its peak, and its status.
-struct Cost {
-    peak: usize,
-    status: u16,
-}
-
-async fn cost(app: &Arc<App>, path: &str, body: &Bytes) -> Cost {
-    let pieces: Vec<_> = (0..body.len())
-        .step_by(64 << 10)
-        .map(|start| Ok::<_, std::io::Error>(body.slice(start..body.len().min(start + (64 << 10)))))
-        .collect();
-    // The rest of a body that is refused need not be waited for.
-    let request =
-        http::Request::post(path).header("content-length", body.len()).header("expect", "100-continue");
-    let request = request.body(Body::from_stream(stream::iter(pieces))).expect("a request");
-    let before = LIVE.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    let response = router(Arc::clone(app)).oneshot(request).await.expect("an answer");
-    let status = response.status().as_u16();
-    let _ = to_bytes(response.into_body(), 1 << 30).await;
-    Cost { peak: PEAK.load(Ordering::Relaxed).saturating_sub(before), status }
 }
 
 /// The fields of every route that a client could fill with lists or texts: what stands before and after the value.
@@ -242,10 +127,10 @@ async fn check(app: &Arc<App>, (path, head, tail): (&str, &str, &str), bytes: us
     worst
 }
 
-/// One test only: others would be counted as well.
 #[tokio::test]
 async fn no_body_takes_more_memory_than_is_set_aside_for_it() {
-    let Some(app) = app() else { return };
+    let _turn = my_turn().await;
+    let Some(app) = app(LARGEST_CONTEXT) else { return };
     let warm = body("\"input\":[", "\"a\"", "]", 20);
     assert_eq!(cost(&app, "/v1/embeddings", &warm).await.status, 200);
     let warm = text_body("\"prompt\":", "a ", "", 100);

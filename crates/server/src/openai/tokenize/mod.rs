@@ -1,12 +1,17 @@
 //! `POST /tokenize` and `POST /detokenize`, as vLLM has them: a text or a conversation to ids, and back.
 
-use axum::Json;
+mod answer;
+
+use std::iter;
+use std::sync::Arc;
+
+use axum::response::Response;
 use ropeway_generation::{Conversation, Prompt, RequestError};
 use ropeway_openai::messages;
 use ropeway_openai::token_ids::TokenList;
-use ropeway_text::{Around, InText, Special, SpecialTokens, Tokenizer};
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Value, json};
+use ropeway_text::{Around, InText, PackedTokens, Special};
+use serde::Deserialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::OpenAiError;
@@ -14,6 +19,7 @@ use crate::ask::{Ask, Opened, Wire};
 use crate::error::ApiError;
 use crate::generation::encode;
 use crate::intake::shape::{Field, Holds};
+use crate::model::Model;
 use crate::offload::{Effort, offload};
 
 /// What clients send to have tokens: a prompt or messages.
@@ -43,45 +49,21 @@ impl Wire for TokenizeRequest {
     }
 }
 
-/// The tokens of a text, written without a tree of them.
-#[derive(Serialize)]
-pub struct Tokenized {
-    count: usize,
-    max_model_len: usize,
-    tokens: Vec<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token_strs: Option<TokenTexts>,
-}
-
-/// The text of each token, made as it is written.
-struct TokenTexts {
-    tokenizer: Tokenizer,
-    tokens: Vec<u32>,
-}
-
-impl Serialize for TokenTexts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let text = |id: &u32| self.tokenizer.decode(&[*id], SpecialTokens::Keep);
-        serializer.collect_seq(self.tokens.iter().map(text))
-    }
-}
-
-pub async fn tokenize(ask: Ask) -> Result<Json<Tokenized>, OpenAiError> {
+pub async fn tokenize(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<TokenizeRequest> { request, model, caller } = ask.open().await?;
     let tokens = match (request.messages, request.prompt.or(request.content)) {
         (Some(given), _) => {
             let (messages, tools) = (messages::messages(given)?, request.tools.unwrap_or_default());
             let conversation = Conversation { messages, tools, ..Conversation::default() };
-            encode(&model, Prompt::Conversation(conversation), &caller.intake).await?
+            encode(&model, Prompt::Conversation(conversation), &caller.intake).await?.into_iter().collect()
         }
         (None, Some(text)) => {
             let around = if request.add_special_tokens.unwrap_or(true) { Around::Add } else { Around::Omit };
-            let model = model.clone();
+            let tokenizer = model.generator.tokenizer.clone();
             // Longer than the context, too: whether a text fits is what is being asked.
             offload(&caller.intake, Effort::Bytes(text.len()), move |interrupt| {
                 let special = Special { in_text: InText::Parse, around };
-                let tokenizer = model.generator.tokenizer.interrupted_by(interrupt);
-                Ok::<_, RequestError>(tokenizer.encode(&text, special)?)
+                tokenizer.interrupted_by(interrupt).encode_packed(&text, special).map_err(RequestError::from)
             })
             .await?
         }
@@ -92,13 +74,21 @@ pub async fn tokenize(ask: Ask) -> Result<Json<Tokenized>, OpenAiError> {
         }
     };
     caller.spend(tokens.len());
-    let texts = || TokenTexts { tokenizer: model.generator.tokenizer.clone(), tokens: tokens.clone() };
-    let token_strs = (request.return_token_strs == Some(true)).then(texts);
-    Ok(Json(Tokenized { count: tokens.len(), max_model_len: model.context(), tokens, token_strs }))
+    Ok(tokenized(&model, tokens, request.return_token_strs == Some(true)))
 }
 
-/// Bytes of a token where the tokenizer does not say.
-const LONGEST_TOKEN: usize = 128;
+/// `{"count": 2, "max_model_len": 2048, "tokens": [1, 2], "token_strs": ["a", "b"]}`
+fn tokenized(model: &Model, tokens: PackedTokens, with_texts: bool) -> Response {
+    let (count, context, tokens) = (tokens.len(), model.context(), Arc::new(tokens));
+    let head = format!(r#"{{"count":{count},"max_model_len":{context},"tokens":["#);
+    let pieces = iter::once(head).chain(answer::numbers(&tokens));
+    if !with_texts {
+        return answer::json(pieces.chain(iter::once("]}".into())));
+    }
+    let texts = answer::texts(&tokens, model.generator.tokenizer.clone());
+    let between = iter::once(r#"],"token_strs":["#.to_owned());
+    answer::json(pieces.chain(between).chain(texts).chain(iter::once("]}".into())))
+}
 
 /// What clients send to have text.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -116,7 +106,7 @@ impl Wire for DetokenizeRequest {
     }
 }
 
-pub async fn detokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
+pub async fn detokenize(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<DetokenizeRequest> { request, model, caller } = ask.open().await?;
     let tokens = request.tokens.read("tokens")?;
     caller.spend(tokens.len());
@@ -126,12 +116,6 @@ pub async fn detokenize(ask: Ask) -> Result<Json<Value>, OpenAiError> {
         let error = ApiError::invalid(format!("{unknown} is no token of this model; they go up to {most}"));
         return Err(error.about("tokens").into());
     }
-    // The text, once growing and once written as JSON.
-    let longest = model.generator.max_prompt_bytes() / model.context().max(1);
-    caller.intake.cover(tokens.len().saturating_mul(longest.min(LONGEST_TOKEN)).saturating_mul(3))?;
-    let effort = Effort::Bytes(tokens.len());
-    let decode =
-        move |_: &_| Ok::<_, ApiError>(model.generator.tokenizer.decode(&tokens, SpecialTokens::Keep));
-    let text = offload(&caller.intake, effort, decode).await?;
-    Ok(Json(json!({ "prompt": text })))
+    let text = answer::text(tokens, &model.generator.tokenizer);
+    Ok(answer::json(iter::once(r#"{"prompt":""#.to_owned()).chain(text).chain(iter::once("\"}".into()))))
 }
