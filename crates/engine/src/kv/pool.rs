@@ -83,7 +83,8 @@ impl Pool {
         let mut index = Index::default();
         index.reserve(total);
         let counts = Counts { free: total, ..Counts::default() };
-        let mut pool = Self { blocks: vec![block; total], front: NONE, back: NONE, index, counts, news: None };
+        let mut pool =
+            Self { blocks: vec![block; total], front: NONE, back: NONE, index, counts, news: None };
         for block in 0..total as u32 {
             pool.link_back(block);
         }
