@@ -186,13 +186,13 @@ impl Trace {
 
     /// The requests in the order of their arrival.
     pub fn requests(&self) -> impl Iterator<Item = Recorded<'_>> {
-        self.entries.iter().enumerate().map(|(number, entry)| Recorded {
-            number,
-            at: entry.at,
-            prompt_tokens: entry.prompt,
-            answer_tokens: entry.answer,
-            ids: &self.ids[entry.ids.clone()],
-        })
+        (0..self.len()).filter_map(|number| self.get(number))
+    }
+
+    /// One of them.
+    pub fn get(&self, number: usize) -> Option<Recorded<'_>> {
+        let Entry { at, prompt, answer, ids } = self.entries.get(number)?.clone();
+        Some(Recorded { number, at, prompt_tokens: prompt, answer_tokens: answer, ids: &self.ids[ids] })
     }
 
     /// Cuts the ends off prompts that have no room beside their answers, in so many tokens for both; how many were cut.

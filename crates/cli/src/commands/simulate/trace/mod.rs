@@ -97,7 +97,7 @@ impl TraceArgs {
         let hardware = machine.hardware;
         let base = machine.machine();
         let memories = self.memories(hardware)?;
-        let cut = trace.fit(self.longest(base.limits.context, hardware, &memories));
+        let cut = trace.fit(longest(base.limits.context, hardware, &memories));
         let began = Instant::now();
         let bar = progress(trace.len());
         let bound = bound(&trace, &bar)?;
@@ -144,12 +144,6 @@ impl TraceArgs {
         }
     }
 
-    /// Tokens that prompt and answer may have on every machine that is tried.
-    fn longest(&self, context: usize, hardware: Hardware, memories: &[Room]) -> usize {
-        let held = |memory: &Room| memory.blocks(hardware.bytes(BLOCK), MOST_BLOCKS) * BLOCK;
-        memories.iter().map(held).min().unwrap_or(context).min(context)
-    }
-
     fn disk(&self, hardware: Hardware) -> DiskSpeed {
         match self.disk_speed {
             Some([read, write]) => DiskSpeed { read, write, ..hardware.disk },
@@ -189,6 +183,12 @@ impl Stage<'_> {
         let report = simulate(&machine, arrivals, |came| self.bar.set_position(came));
         Outcome { policy, memory, disk, report }
     }
+}
+
+/// Tokens that prompt and answer may have on every machine that is tried.
+fn longest(context: usize, hardware: Hardware, memories: &[Room]) -> usize {
+    let held = |memory: &Room| memory.blocks(hardware.bytes(BLOCK), MOST_BLOCKS) * BLOCK;
+    memories.iter().map(held).min().unwrap_or(context).min(context)
 }
 
 /// Counts what an endless cache finds and lets the engine find it.

@@ -181,6 +181,6 @@ mod tests {
     fn shares_are_of_all_blocks() {
         let all = shares(Found { blocks: 8, memory: 1, disk: 2 });
         assert_eq!(all.map(percent), ["12.5 %", "25.0 %", "62.5 %"]);
-        assert_eq!(shares(Found::default()), [0.0; 3]);
+        assert_eq!(shares(Found::default()).map(percent), ["0.0 %"; 3]);
     }
 }
