@@ -80,6 +80,66 @@ fn drafts_are_right_as_often_as_told_and_make_the_machine_faster_where_they_pay(
     assert_eq!(off, switched_off);
 }
 
+/// Some requests of a conversation trace (`kvcache-ai/Mooncake`, Apache-2.0).
+const EXCERPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../testkit/tests/traces/mooncake_excerpt.jsonl");
+
+/// The first requests of `azure_conv_2023.csv` (`AzurePublicDataset`, CC BY 4.0).
+const AZURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../testkit/tests/traces/azure_head.csv");
+
+fn replay(file: &str, arguments: &str) -> String {
+    let all = ["simulate", "--json", "--machine", "h200-8b", "--trace", file].into_iter();
+    Sandbox::new().run(&all.chain(arguments.split(' ')).collect::<Vec<_>>()).ok()
+}
+
+#[test]
+fn a_trace_is_replayed_with_every_pair_of_sizes_and_finds_on_disk_what_memory_lost() {
+    let arguments = "--speed 0.1 --kv-memory 1GB,endless --kv-disk 1TB --disk-speed 50,50";
+    let text = replay(EXCERPT, arguments);
+    assert_eq!(text, replay(EXCERPT, arguments), "the same every time");
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let sizes: Vec<_> = (0..4).map(|run| report["runs"][run]["kv_disk"].as_str()).collect();
+    assert_eq!(sizes, [None, Some("1 TB"), None, Some("1 TB")]);
+    let endless = number(&report, "/endless/found_blocks");
+    let found = |run: usize| {
+        let at = |what: &str| number(&report, &format!("/runs/{run}/{what}"));
+        assert!((at("all/answered") - 39.0).abs() < 1e-9, "{report}");
+        (at("found_in_memory"), at("found_on_disk"))
+    };
+    assert!(endless > 100.0 && endless <= number(&report, "/endless/repeated_blocks"));
+    let (memory, disk) = found(0);
+    assert!(memory < endless / 2.0 && disk.abs() < 1e-9, "{report}");
+    let (memory, disk) = found(1);
+    assert!(disk > 0.0 && (memory + disk - endless).abs() < 1e-9, "{report}");
+    for run in [2, 3] {
+        assert_eq!(found(run), (endless, 0.0), "{report}");
+    }
+}
+
+#[test]
+fn prompts_that_are_not_known_are_not_found_and_those_that_do_not_fit_are_cut() {
+    let report: Value =
+        serde_json::from_str(&replay(AZURE, "--requests 30 --kv-memory 140MB --kv-disk 1GB")).unwrap();
+    assert_eq!((&report["requests"], &report["endless"]["repeated_blocks"]), (&30.into(), &0.into()));
+    assert!(number(&report, "/cut_prompts") > 0.0, "{report}");
+    for run in 0..2 {
+        let at = |what: &str| number(&report, &format!("/runs/{run}/{what}"));
+        assert_eq!((at("found_in_memory"), at("found_on_disk"), at("all/answered")), (0.0, 0.0, 30.0));
+    }
+}
+
+#[test]
+fn a_bad_trace_names_the_line_and_a_replay_is_a_table() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("bad.csv"), "TIMESTAMP,ContextTokens,GeneratedTokens\nnow,1,2\n").unwrap();
+    let told = sandbox.run(&["simulate", "--trace", "bad.csv"]).failed();
+    assert!(told.contains("bad.csv, line 2: \"now\" is no time") && told.contains("hint: "), "{told}");
+    let told = sandbox.run(&["simulate", "--trace", AZURE, "--kv-memory", "1MB"]).failed();
+    assert!(told.contains("less than two blocks"), "{told}");
+    let table = sandbox.run(&["simulate", "--trace", EXCERPT, "--machine", "h200-8b"]).ok();
+    assert!(table.contains("endless cache: 135 of 261 prompt blocks came before (51.72 %)"), "{table}");
+    assert!(table.contains("110 GB     none"), "{table}");
+}
+
 #[test]
 fn wrong_workloads_and_costs_say_what_is_right() {
     for (arguments, hint) in [
@@ -89,6 +149,9 @@ fn wrong_workloads_and_costs_say_what_is_right() {
         (["--policy", "lottery"], "shortest"),
         (["--speculate", "17"], "1 to 16"),
         (["--acceptance", "1.5"], "from 0 to 1"),
+        (["--machine", "abacus"], "h200-8b"),
+        (["--kv-disk", "1TB"], "--trace"),
+        (["--trace=a", "--kv-memory=much"], "110GB"),
     ] {
         let ran = Sandbox::new().run(&[&["simulate"], &arguments[..]].concat());
         assert!(ran.code == Some(2) && ran.err.contains(hint), "{arguments:?}: {}", ran.err);

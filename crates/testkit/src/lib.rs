@@ -9,7 +9,7 @@
 //! - [`chaos`]: seeded scenarios with faults, in which every rule of the engine is checked.
 //! - [`liveness`]: seeded scenarios of shortage and slowness, in which every request must finish within a stated bound.
 //! - [`trial`]: runs a rule over seeds; [`shrink`]: makes a failing scenario smaller.
-//! - [`simulate`]: workloads on a machine that is only a cost model.
+//! - [`trace`]: recorded traffic. [`simulate`]: workloads on a machine that is only a cost model.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ pub mod rng;
 pub mod shrink;
 pub mod simulate;
 pub mod step_time;
+pub mod trace;
 pub mod trial;
 
 pub use clock::SimClock;

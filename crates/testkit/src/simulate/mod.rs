@@ -2,13 +2,17 @@
 //! time of a coffee.
 //!
 //! The engine, its scheduler, its blocks and its event streams are the real ones; only the forward pass is replaced by
-//! the time it would take ([`TimedExecutor`]). The same seed gives the same report. Memory is bounded by what is open
-//! at one time, never by how many requests there were.
+//! the time it would take ([`TimedExecutor`]), and a disk by the time that it would ([`TimedDisk`]). The same seed gives the
+//! same report. Memory is bounded by what is open at one time, never by how many requests there were.
 
 mod drafter;
+pub mod hardware;
 pub mod measure;
 pub mod presets;
+pub mod replay;
+mod report;
 mod timed;
+mod timed_disk;
 mod timeline;
 mod times;
 pub mod workload;
@@ -17,16 +21,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_engine::cost::CostModel;
-use ropeway_engine::{Class, Clock, Engine, Event, Handle, Settings, Speculation, Stepped};
+use ropeway_engine::{Class, Clock, Engine, Event, FinishReason, Handle, Settings, Speculation, Stepped};
 use ropeway_executor::Limits;
 
 use crate::SimClock;
 use crate::readers::{Reader, Readers};
 pub use drafter::SimulatedDrafter;
+pub use report::{Experience, Found, Report};
 pub use timed::TimedExecutor;
+pub use timed_disk::{DiskModel, TimedDisk};
 pub use timeline::Timeline;
 pub use times::Times;
 pub use workload::{Arrival, Workload};
+
+/// How long an engine waits that has nothing to compute while blocks are on their way, as the real one does.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// How often an idle engine stores blocks, about.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// A machine and how it is run.
 #[derive(Clone, Debug)]
@@ -39,107 +51,17 @@ pub struct Machine {
     pub settings: Settings,
     /// How often a drafted token is right if those before it are, from 0 to 1; `None` drafts nothing.
     pub acceptance: Option<f64>,
+    /// The tier below its memory, if there is one.
+    pub disk: Option<Disk>,
 }
 
-/// What the requests of a class experienced.
-#[derive(Clone, Debug, Default)]
-pub struct Experience {
-    /// Sequences answered.
-    pub answered: u64,
-    /// Requests turned down because the queue was full.
-    pub rejected: u64,
-    /// From arrival to the first step.
-    pub queued: Times,
-    /// From arrival to the first token.
-    pub first_token: Times,
-    /// Between two tokens of a stream.
-    pub inter_token: Times,
-    /// From arrival to the end.
-    pub total: Times,
-}
-
-impl Experience {
-    /// Counts all of `other` too.
-    pub fn merge(&mut self, other: &Experience) {
-        self.answered += other.answered;
-        self.rejected += other.rejected;
-        self.queued.merge(&other.queued);
-        self.first_token.merge(&other.first_token);
-        self.inter_token.merge(&other.inter_token);
-        self.total.merge(&other.total);
-    }
-}
-
-/// What a simulation came to.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Simulated time.
-    pub elapsed: Duration,
-    /// Of it, time spent in steps.
-    pub busy: Duration,
-    /// Steps computed.
-    pub steps: u64,
-    /// Prompt tokens computed.
-    pub prefilled: u64,
-    /// Prompt tokens that the prefix cache saved.
-    pub cached: u64,
-    /// Tokens generated.
-    pub generated: u64,
-    /// Sequences preempted.
-    pub preempted: u64,
-    /// Drafts: one per sequence and step that had any.
-    pub drafts: u64,
-    /// Tokens drafted.
-    pub drafted: u64,
-    /// Of these, how many were right.
-    pub accepted: u64,
-    /// Per class, in the order of [`Class::ALL`].
-    pub classes: [Experience; 3],
-    /// Sequences in the batch, added up over steps and weighted by their time.
-    running: f64,
-    /// Share of the blocks held, likewise.
-    held: f64,
-    /// Waiting and running over time.
-    pub timeline: Timeline,
-}
-
-impl Report {
-    /// All classes together.
-    pub fn everyone(&self) -> Experience {
-        let mut all = Experience::default();
-        self.classes.iter().for_each(|class| all.merge(class));
-        all
-    }
-
-    /// Generated tokens per simulated second.
-    pub fn tokens_per_second(&self) -> f64 {
-        self.generated as f64 / self.elapsed.as_secs_f64().max(1e-9)
-    }
-
-    /// Share of the time in which something was computed.
-    pub fn utilisation(&self) -> f64 {
-        self.busy.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
-    }
-
-    /// Tokens that a sequence got of a step, on average.
-    pub fn tokens_per_step(&self) -> f64 {
-        self.generated as f64 / self.generated.saturating_sub(self.accepted).max(1) as f64
-    }
-
-    /// Generated tokens per second in which something was computed: prompts included.
-    pub fn tokens_per_busy_second(&self) -> f64 {
-        self.generated as f64 / self.busy.as_secs_f64().max(1e-9)
-    }
-
-    /// Mean number of sequences in a step.
-    pub fn mean_running(&self) -> f64 {
-        self.running / self.busy.as_secs_f64().max(1e-9)
-    }
-
-    /// Mean share of the blocks held while something was computed.
-    pub fn mean_held(&self) -> f64 {
-        self.held / self.busy.as_secs_f64().max(1e-9)
-    }
+/// A disk, and the way to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk {
+    /// What it can do.
+    pub model: DiskModel,
+    /// How long steps wait while a block is copied to or from its buffers.
+    pub copy: Duration,
 }
 
 /// A request, as its reader sees it.
@@ -161,6 +83,7 @@ pub fn simulate(
     let mut run = Run::new(machine);
     let mut arrivals = arrivals.peekable();
     let mut came = 0;
+    let idle = if machine.disk.is_some() { IDLE } else { Duration::MAX };
     loop {
         let now = run.clock.now();
         while let Some(arrival) = arrivals.next_if(|arrival| arrival.at <= now) {
@@ -170,9 +93,12 @@ pub fn simulate(
                 on_progress(came);
             }
         }
-        if run.step() == Stepped::Idle {
-            let Some(next) = arrivals.peek() else { break };
-            run.clock.advance_to(next.at);
+        let next = arrivals.peek().map(|arrival| arrival.at);
+        match (run.step(), next) {
+            (Stepped::Ran, _) => {}
+            (Stepped::Waiting, next) => run.wait(MOMENT, next),
+            (_, Some(next)) => run.wait(idle, Some(next)),
+            (_, None) => break,
         }
     }
     on_progress(came);
@@ -180,6 +106,7 @@ pub fn simulate(
 }
 
 struct Run {
+    block_tokens: usize,
     engine: Engine,
     handle: Handle,
     clock: SimClock,
@@ -190,8 +117,13 @@ struct Run {
 impl Run {
     fn new(machine: &Machine) -> Self {
         let clock = SimClock::new();
+        let copy = machine.disk.map_or(Duration::ZERO, |disk| disk.copy);
         let executor = TimedExecutor::new(machine.limits, machine.cost.clone(), Some(clock.clone()));
+        let executor = executor.with_copies(copy);
         let mut settings = machine.settings.clone();
+        if let Some(disk) = machine.disk {
+            settings.tier = Some(Arc::new(TimedDisk::new(clock.clone(), disk.model)));
+        }
         if machine.acceptance.is_none() {
             settings.speculation = Speculation::Off;
         }
@@ -200,7 +132,14 @@ impl Run {
             let drafter = SimulatedDrafter::new(machine.limits.vocab, acceptance);
             engine = engine.with_drafter(Box::new(drafter), settings.speculation);
         }
-        Self { engine, handle, clock, readers: Readers::default(), report: Report::default() }
+        let block_tokens = machine.limits.block_tokens;
+        Self { block_tokens, engine, handle, clock, readers: Readers::default(), report: Report::default() }
+    }
+
+    /// Lets time pass, but not beyond the next arrival.
+    fn wait(&self, time: Duration, next: Option<Duration>) {
+        let until = self.clock.now().saturating_add(time);
+        self.clock.advance_to(next.map_or(until, |next| next.min(until)));
     }
 
     fn submit(&mut self, arrival: Arrival, now: Duration) {
@@ -218,9 +157,14 @@ impl Run {
         let began = self.clock.now();
         let stepped = self.engine.step();
         let now = self.clock.now();
-        let classes = &mut self.report.classes;
+        let Report { classes, found, .. } = &mut self.report;
         self.readers.read(|seen, event| {
             hear(&mut classes[seen.class as usize], seen, &event, now);
+            if let Event::Finished { usage, reason, .. } = &event
+                && !is_failure(reason)
+            {
+                found.add(usage, self.block_tokens);
+            }
             Reader::Stays
         });
         if stepped == Stepped::Ran {
@@ -247,6 +191,7 @@ impl Run {
         self.report.cached = metrics.cached_tokens;
         self.report.generated = metrics.generated_tokens;
         self.report.preempted = metrics.preemptions;
+        self.report.lost_blocks = metrics.tier.lost_blocks;
         self.report.drafts = metrics.drafts;
         self.report.drafted = metrics.drafted_tokens;
         self.report.accepted = metrics.accepted_tokens;
@@ -260,6 +205,7 @@ fn hear(experience: &mut Experience, seen: &mut Seen, event: &Event, now: Durati
             Some(last) => experience.inter_token.add(now.saturating_sub(last)),
             None => experience.first_token.add(now.saturating_sub(seen.at)),
         },
+        Event::Finished { reason, .. } if is_failure(reason) => experience.failed += 1,
         Event::Finished { usage, .. } => {
             experience.answered += 1;
             experience.queued.add(usage.queued + seen.submitted.saturating_sub(seen.at));
@@ -267,4 +213,9 @@ fn hear(experience: &mut Experience, seen: &mut Seen, event: &Event, now: Durati
         }
         Event::Prefilled { .. } | Event::Scored(_) => {}
     }
+}
+
+/// Whether a sequence ended before it was done.
+fn is_failure(reason: &FinishReason) -> bool {
+    matches!(reason, FinishReason::TimedOut | FinishReason::Failed(_) | FinishReason::Cancelled)
 }

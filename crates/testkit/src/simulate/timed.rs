@@ -1,7 +1,9 @@
 //! An executor that only takes time: as long as a cost model says, on a simulated clock.
 
+use std::time::Duration;
+
 use ropeway_engine::cost::{CostModel, Work};
-use ropeway_executor::{Batch, Executor, ExecutorError, Guides, Limits, Row, Sampled, StepOutput};
+use ropeway_executor::{Batch, BlockId, Executor, ExecutorError, Guides, Limits, Row, Sampled, StepOutput};
 
 use crate::SimClock;
 use crate::rng::mix;
@@ -19,6 +21,8 @@ pub struct TimedExecutor {
     cost: CostModel,
     /// The clock that passes; without one, a step takes no time at all.
     clock: Option<SimClock>,
+    /// What it takes to copy a block to or from a lower tier.
+    copy: Duration,
     /// What the step in flight chose.
     sampled: Vec<u32>,
 }
@@ -26,7 +30,19 @@ pub struct TimedExecutor {
 impl TimedExecutor {
     /// An executor whose steps take what `cost` says on `clock`.
     pub fn new(limits: Limits, cost: CostModel, clock: Option<SimClock>) -> Self {
-        Self { limits, cost, clock, sampled: Vec::new() }
+        Self { limits, cost, clock, copy: Duration::ZERO, sampled: Vec::new() }
+    }
+
+    /// The same, with blocks that take so long to be copied to or from a lower tier.
+    pub fn with_copies(mut self, copy: Duration) -> Self {
+        self.copy = copy;
+        self
+    }
+
+    fn pass(&self, time: Duration) {
+        if let Some(clock) = &self.clock {
+            clock.advance(time);
+        }
     }
 }
 
@@ -41,9 +57,7 @@ impl Executor for TimedExecutor {
         for chunk in &batch.chunks {
             work = work.and(Work::chunk(chunk.start, chunk.tokens.len(), 0));
         }
-        if let Some(clock) = &self.clock {
-            clock.advance(std::time::Duration::from_secs_f64(self.cost.predict(work)));
-        }
+        self.pass(Duration::from_secs_f64(self.cost.predict(work)));
         let follows = |row: &Row| next_token(batch.tokens[row.token], row.position, self.limits.vocab);
         self.sampled.clear();
         self.sampled.extend(batch.rows.iter().map(follows));
@@ -54,6 +68,16 @@ impl Executor for TimedExecutor {
         output.clear();
         let sampled = |token: &u32| Ok(Sampled { token: *token, ..Sampled::default() });
         output.rows.extend(self.sampled.iter().map(sampled));
+        Ok(())
+    }
+
+    fn export(&mut self, _: BlockId, _: &mut [u8]) -> Result<(), ExecutorError> {
+        self.pass(self.copy);
+        Ok(())
+    }
+
+    fn import(&mut self, _: BlockId, _: &[u8]) -> Result<(), ExecutorError> {
+        self.pass(self.copy);
         Ok(())
     }
 }

@@ -132,6 +132,7 @@ mod tests {
             prompt: "100".into(),
             output: "64".into(),
             shared_prefix: 0,
+            trace: None,
             seed: 1,
             exact_prompts: true,
             interrupted: false,

@@ -1,6 +1,7 @@
-//! What a step costs: given, measured by `bench model`, or the default.
+//! What a step costs: given, or measured by `bench model`.
 
 use ropeway_engine::cost::{CostModel, Work};
+use ropeway_testkit::simulate::hardware::HARDWARE;
 use serde::Deserialize;
 
 /// Tokens of a step while `bench model` prefills, unless told otherwise.
@@ -12,15 +13,6 @@ const ROUNDS: usize = 200;
 /// A cost model from the command line.
 #[derive(Clone, Debug)]
 pub struct Cost(pub CostModel);
-
-impl Default for Cost {
-    /// SmolLM2-135M in 4 bits on 2 cores of an Ice Lake Xeon: fitted to the table in docs/performance.md (prefill of 512 and
-    /// 4,000 tokens at 1,398 and 745 tokens a second, decode of 1 and 64 streams at 159 and 658). These do not tell
-    /// reading a position from attending to it.
-    fn default() -> Self {
-        Self(CostModel::known([4.8e-3, 6.1e-4, 7.9e-4, 3.6e-7, 0.0]))
-    }
-}
 
 /// The part of `bench model --json` that matters here.
 #[derive(Debug, Deserialize)]
@@ -68,7 +60,7 @@ fn fit(bench: &Bench) -> Option<Cost> {
     if bench.prefill.len() < 2 || bench.decode.len() < 2 {
         return None;
     }
-    let mut cost = Cost::default().0;
+    let mut cost = HARDWARE[0].cost();
     for _ in 0..ROUNDS {
         for (work, seconds) in steps(bench) {
             cost.observe(work, std::time::Duration::from_secs_f64(seconds));
@@ -114,7 +106,7 @@ mod tests {
 
     #[test]
     fn measurements_of_a_machine_give_its_cost_back() {
-        let truth = CostModel::known(Cost::default().0.coefficients().map(|seconds| 2.0 * seconds));
+        let truth = CostModel::known(HARDWARE[0].cost.map(|seconds| 2.0 * seconds));
         let prefill = |tokens: usize| {
             let seconds = truth.alone(0, tokens, BENCH_STEP);
             Prefill { tokens, tok_s: tokens as f64 / seconds }

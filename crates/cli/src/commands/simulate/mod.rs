@@ -2,9 +2,11 @@
 
 mod cost;
 mod kinds;
+mod machine;
 mod plot;
 mod report;
 mod speculation;
+mod trace;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
@@ -12,20 +14,19 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use ropeway_engine::scheduler::Pace;
 use ropeway_engine::scheduler::policy::PolicyKind;
-use ropeway_engine::settings::DEFAULT_QUEUE;
-use ropeway_engine::{Class, DEFAULT_ITL_TARGET, Settings, Speculation};
-use ropeway_executor::Limits;
+use ropeway_engine::{Class, Speculation};
 use ropeway_testkit::simulate::presets::{PRESETS, Preset};
 use ropeway_testkit::simulate::workload::{Kind, Visit, Workload};
 use ropeway_testkit::simulate::{Machine, Report, measure, simulate};
 
 use crate::failure::Failure;
 use crate::output::Output;
+use machine::MachineArgs;
+use trace::TraceArgs;
 
-/// Tokens of a block, as the executors use.
-const BLOCK_TOKENS: usize = 32;
+/// Requests of a workload, unless told.
+const REQUESTS: usize = 20_000;
 
 const HELP: &str = "\
 The scheduler, the KV blocks and the streams are the real ones; only the
@@ -41,6 +42,11 @@ Workloads (--preset):
   mixed             chat (interactive), an API (default) and a bulk job
   overload          mixed, at half again what the machine can do
 
+Machines (--machine), fitted to measurements:
+  xeon-135m         SmolLM2-135M in 4 bits on 2 cores of an Ice Lake Xeon
+  h200-1.5b         Qwen2.5-1.5B in bf16 on one H200, as fast as vLLM
+  h200-8b           Llama-3-8B in bf16 on one H200, as fast as vLLM
+
 Examples:
   ropeway simulate                      every policy on the chat workload
   ropeway simulate --preset agent-trio --svg trio.svg
@@ -49,11 +55,18 @@ Examples:
   ropeway simulate --kind interactive,5,85,64 --kind bulk,1,2000,200
   ropeway bench model --json > a.json; ropeway simulate --cost a.json
   ropeway simulate --policy fair --speculate --acceptance 0.8
+  ropeway simulate --trace conversation.jsonl --machine h200-8b \
+    --kv-memory 40GB,110GB --kv-disk 1TB,3.84TB
 
 Columns: first token and total count from a request's arrival, queued until
 its first step. `busy` is the share of time in which something was computed,
 `batch` the mean number of requests in a step, `kv` the mean share of blocks
-held. With --speculate every policy is also run without, on the same requests.";
+held. With --speculate every policy is also run without, on the same requests.
+
+A trace is replayed with every size of memory, without a disk and with every
+size of one. Prompts are equal as far as the trace says, so that the engine's own
+prefix cache finds what it would have found. Prompt blocks (512 tokens, and
+what is left at the end) are those of requests that were answered.";
 
 /// Try a workload against the scheduler: latency and throughput per policy
 #[derive(Debug, Args)]
@@ -76,45 +89,20 @@ pub struct Simulate {
     /// Clients among whom requests are spread (default: the preset's)
     #[arg(long)]
     clients: Option<usize>,
-    /// fair, fifo, shortest or balance; or all, one after another
-    #[arg(long, default_value = "all", value_parser = policies)]
-    policy: Policies,
-    /// How many requests come
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
-    requests: usize,
+    /// fair, fifo, shortest or balance; or all, one after another (default: all,
+    /// fair for a trace)
+    #[arg(long, value_parser = policies)]
+    policy: Option<Policies>,
+    /// How many requests come (default: 20,000, all of a trace)
+    #[arg(long, value_name = "N")]
+    requests: Option<usize>,
     /// The same seed gives the same requests, and the same report
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Longest time between two tokens that a prompt beside a stream may cause
-    #[arg(long, value_name = "MS", default_value_t = DEFAULT_ITL_TARGET.as_millis() as u64)]
-    itl_target: u64,
-    /// What a step costs: STEP,TOKEN,ROW,PAIR[,READ] in seconds, or a file written by
-    /// `ropeway bench model --json` (default: smollm2 on 2 cores)
-    #[arg(long, value_name = "COST", value_parser = cost::parse)]
-    cost: Option<cost::Cost>,
-    /// Tokens that the KV memory holds
-    #[arg(long, value_name = "TOKENS", default_value_t = 65_536)]
-    kv_tokens: usize,
-    /// Longest sequence
-    #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1024..))]
-    context: u32,
-    /// Most tokens of a step
-    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
-    step_tokens: u32,
-    /// Most streams of a step
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
-    rows: u32,
-    /// Requests that may wait before more are turned down
-    #[arg(long, default_value_t = DEFAULT_QUEUE)]
-    queue: usize,
-    /// Draft tokens: as many as the engine finds worth it (auto), or N of a step
-    /// at most
-    #[arg(long, value_name = "auto|off|N", num_args = 0..=1, default_missing_value = crate::speculation::DEFAULT,
-          value_parser = crate::speculation::parse)]
-    speculate: Option<Speculation>,
-    /// How often a drafted token is right if those before it are, from 0 to 1
-    #[arg(long, value_name = "RATE", default_value_t = 0.7, value_parser = share)]
-    acceptance: f64,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    trace: TraceArgs,
     /// Write a plot: first token (cumulative), and the queue over time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -144,32 +132,42 @@ impl Simulate {
         if self.measure_scheduler {
             return measure_scheduler(output, self.json);
         }
-        let mut machine = self.machine();
-        let workload = self.workload();
-        let context = machine.limits.context.min(self.kv_tokens);
+        if let Some(path) = &self.trace.trace {
+            let policies = self.policies(&[PolicyKind::default()]);
+            let plan = trace::Plan { policies: &policies, requests: self.requests, json: self.json };
+            return self.trace.run(path, &self.machine, &plan, output);
+        }
+        self.run_workload(output)
+    }
+
+    fn run_workload(self, output: &mut Output) -> Result<(), Failure> {
+        let mut machine = self.machine.machine();
+        let (workload, requests) = (self.workload(), self.requests.unwrap_or(REQUESTS));
+        let policies = self.policies(&PolicyKind::ALL);
+        let context = machine.limits.context.min(self.machine.kv_tokens());
         let rate = self.rate.unwrap_or_else(|| workload.rate(&machine.cost, context));
         let began = Instant::now();
-        let bar = self.bar();
+        let bar = progress(requests);
         let mut outcomes = Vec::new();
-        for policy in &self.policy.0 {
+        for policy in &policies {
             machine.settings.policy = *policy;
             bar.set_message(policy.name());
             let run = |machine: &Machine| {
-                let arrivals = workload.arrivals(self.seed, rate, self.requests, context);
+                let arrivals = workload.arrivals(self.seed, rate, requests, context);
                 simulate(machine, arrivals, |came| bar.set_position(came))
             };
             let plain = machine.acceptance.map(|_| run(&Machine { acceptance: None, ..machine.clone() }));
             outcomes.push(Outcome { policy: *policy, report: run(&machine), plain });
         }
         bar.finish_and_clear();
-        self.tell_speed(began.elapsed());
+        self.tell_speed(requests * policies.len(), began.elapsed());
         if let Some(path) = &self.svg {
             let title = format!("{} at {rate:.2} requests a second", self.name());
             std::fs::write(path, plot::svg(&title, &outcomes))?;
         }
         let subject = report::Subject {
             workload: self.name(),
-            requests: self.requests,
+            requests,
             rate,
             seed: self.seed,
             cost: machine.cost.coefficients(),
@@ -196,44 +194,14 @@ impl Simulate {
         workload
     }
 
-    fn machine(&self) -> Machine {
-        let limits = Limits {
-            block_tokens: BLOCK_TOKENS,
-            blocks: self.kv_tokens.div_ceil(BLOCK_TOKENS).max(1024 / BLOCK_TOKENS),
-            context: self.context as usize,
-            step_tokens: self.step_tokens as usize,
-            step_rows: self.rows as usize,
-            vocab: 1 << 31,
-            ..Limits::EXAMPLE
-        };
-        let settings = Settings {
-            pace: Pace::new(Duration::from_millis(self.itl_target.max(1))),
-            queue: self.queue,
-            speculation: self.speculation(),
-            ..Settings::default()
-        };
-        let acceptance = (settings.speculation != Speculation::Off).then_some(self.acceptance);
-        Machine { limits, cost: self.cost.clone().unwrap_or_default().0, settings, acceptance }
-    }
-
-    fn speculation(&self) -> Speculation {
-        self.speculate.unwrap_or(Speculation::Off)
-    }
-
-    fn bar(&self) -> ProgressBar {
-        if !stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let style =
-            ProgressStyle::with_template("{msg:9} [{bar:30}] {human_pos}/{human_len} {per_sec} {eta}");
-        ProgressBar::new(self.requests as u64)
-            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    fn policies(&self, usual: &[PolicyKind]) -> Vec<PolicyKind> {
+        self.policy.as_ref().map_or_else(|| usual.to_vec(), |given| given.0.clone())
     }
 
     /// How fast the simulation itself was; no part of the result, which is the same every time.
-    fn tell_speed(&self, took: Duration) {
-        let runs = if self.speculation() == Speculation::Off { 1 } else { 2 };
-        let requests = (runs * self.requests * self.policy.0.len()) as f64;
+    fn tell_speed(&self, requests: usize, took: Duration) {
+        let runs = if self.machine.speculation() == Speculation::Off { 1 } else { 2 };
+        let requests = (runs * requests) as f64;
         let seconds = took.as_secs_f64();
         let _ = writeln!(
             stderr(),
@@ -241,6 +209,15 @@ impl Simulate {
             requests / seconds.max(1e-9)
         );
     }
+}
+
+/// A bar over so many requests.
+fn progress(requests: usize) -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:9} [{bar:30}] {human_pos}/{human_len} {per_sec} {eta}");
+    ProgressBar::new(requests as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 fn measure_scheduler(output: &mut Output, json: bool) -> Result<(), Failure> {

@@ -129,7 +129,8 @@ fn policy_json(outcome: &Outcome) -> Value {
     })
 }
 
-fn class_json(seen: &Experience) -> Value {
+/// What requests experienced.
+pub fn class_json(seen: &Experience) -> Value {
     let times = |times: &Times| {
         json!({
             "p50": times.quantile(0.5),
@@ -141,6 +142,7 @@ fn class_json(seen: &Experience) -> Value {
     json!({
         "answered": seen.answered,
         "rejected": seen.rejected,
+        "failed": seen.failed,
         "first_token_s": times(&seen.first_token),
         "inter_token_s": times(&seen.inter_token),
         "total_s": times(&seen.total),
@@ -155,7 +157,7 @@ fn classes(report: &ropeway_testkit::simulate::Report) -> Vec<(Class, &Experienc
 }
 
 /// A time in at most seven characters.
-fn seconds(seconds: f64) -> String {
+pub fn seconds(seconds: f64) -> String {
     if seconds < 1.0 {
         format!("{:.0} ms", seconds * 1e3)
     } else if seconds < 100.0 {

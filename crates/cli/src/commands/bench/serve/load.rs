@@ -64,14 +64,18 @@ impl Sender {
     }
 
     /// Sends requests at given times after the start, whatever became of the earlier ones.
-    pub async fn as_they_come(&self, asks: Vec<(Duration, Ask)>) -> Round {
+    pub async fn as_they_come(&self, asks: impl Iterator<Item = (Duration, Ask)> + Send + 'static) -> Round {
         let (results, heard) = unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(self.clone().timetable(asks, results));
         self.collect(heard, tasks).await
     }
 
-    async fn timetable(self, asks: Vec<(Duration, Ask)>, results: UnboundedSender<Outcome>) {
+    async fn timetable(
+        self,
+        asks: impl Iterator<Item = (Duration, Ask)> + Send,
+        results: UnboundedSender<Outcome>,
+    ) {
         let start = Instant::now();
         let mut open = JoinSet::new();
         for (after, one) in asks {

@@ -4,6 +4,7 @@
 //! target.rs    where the server is          client.rs, sse.rs   HTTP and streams
 //! length.rs    how long prompts are         words.rs, prompts.rs   texts with so many tokens
 //! ask.rs       one request                  load.rs   many: closed loop, open loop
+//! recorded.rs  the requests of a trace      work.rs   what is asked, and how often
 //! trio.rs      short prompts beside a long one
 //! summary.rs   figures of a run             table.rs, html.rs   for people
 //! cpu.rs       what measuring costs
@@ -18,42 +19,37 @@ pub mod html;
 mod length;
 mod load;
 mod prompts;
+mod recorded;
 mod sse;
 pub mod summary;
 pub mod table;
 mod target;
 mod trio;
 mod words;
+mod work;
 
-use std::io::{IsTerminal, Write, stderr};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
-use ropeway_testkit::rng::Rng;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::descriptors::raise_limit;
 use crate::failure::Failure;
 use crate::output::{Output, tell};
-use ask::{Ask, Endpoint, Manner};
+use ask::Manner;
 use client::{Client, Fault};
-use length::Length;
-use load::{Round, Sender, arrivals};
+use load::Sender;
 use prompts::Prompts;
-use summary::{Load, Point, Run};
+use summary::Run;
 use target::Target;
+use work::Work;
 
 /// Share of one processor from which on the load generator may be what is measured.
 const BUSY: f64 = 0.7;
-
-/// Fewest requests at a load, unless told.
-const FEW: usize = 8;
-
-/// Requests at a rate, unless told.
-const AT_A_RATE: usize = 100;
 
 const HELP: &str = "\
 Examples:
@@ -62,6 +58,7 @@ Examples:
   ropeway bench serve --rate 2,4,8 --prompt lognormal:200 --output uniform:16-256
   ropeway bench serve --trio 85,113,7600            short prompts beside a long one
   ropeway bench serve --shared-prefix 1000          what a prefix cache is worth
+  ropeway bench serve --trace conversation.jsonl --speed 0.1 --requests 500
   ropeway bench compare a.json b.json --report both.html
 
 Every prompt is new, and none is remembered from an earlier run. Time counts
@@ -94,56 +91,6 @@ pub struct Serve {
     work: Work,
 }
 
-/// What is asked of the server.
-#[derive(Clone, Debug, Args)]
-struct Work {
-    /// Which API
-    #[arg(long, value_enum, default_value = "completions")]
-    endpoint: Endpoint,
-    /// Requests open at all times, one measurement after another
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,10,64",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    concurrency: Vec<u32>,
-    /// Instead, requests a second that come at independent times
-    #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate, conflicts_with = "concurrency")]
-    rate: Vec<f64>,
-    /// Instead, prompts of these lengths, each alone and then all together
-    #[arg(long, value_name = "TOKENS", value_delimiter = ',', conflicts_with_all = ["concurrency", "rate"],
-          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    trio: Vec<u32>,
-    /// Tokens of a prompt: 100, uniform:50-200 or lognormal:100
-    #[arg(long, value_name = "LENGTH", default_value = "100")]
-    prompt: Length,
-    /// Tokens of an answer
-    #[arg(long, value_name = "LENGTH", default_value = "64")]
-    output: Length,
-    /// Tokens that all prompts begin with, besides their own
-    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
-    shared_prefix: usize,
-    /// Requests of one measurement (default: twice as many as are open, at
-    /// least 8; 100 at a rate)
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    requests: Option<u32>,
-    /// Requests before anything is measured
-    #[arg(long, value_name = "COUNT", default_value_t = 4)]
-    warm_up: usize,
-    /// Measurements of each load
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: u32,
-    /// The same seed gives the same lengths and times of arrival
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Let the model end its answers (else servers are asked to ignore the end)
-    #[arg(long)]
-    stop_at_end: bool,
-    #[arg(long, default_value_t = 0.0)]
-    temperature: f32,
-    /// Seconds after which a request has failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 600,
-          value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    timeout: u64,
-}
-
 impl Serve {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
         raise_limit();
@@ -164,7 +111,7 @@ impl Serve {
         let deadline = Duration::from_secs(self.work.timeout);
         let client = Client::new(self.url.clone(), self.api_key.as_deref(), deadline)
             .map_err(|error| Failure::new(error, "check --url and --api-key"))?;
-        let model = self.model(&client).await?;
+        let Served { model, context } = self.served(&client).await?;
         let manner = Manner {
             endpoint: self.work.endpoint,
             model: model.clone(),
@@ -177,10 +124,18 @@ impl Serve {
             Failure::new(fault, hint)
         };
         let mut prompts = Prompts::learn(&client, &manner, self.work.shared_prefix).await.map_err(unfit)?;
-        let bar = self.work.bar();
+        let most = self.work.requests.map(|count| count as usize);
+        let recording = self.work.trace.open(most, context, &prompts.texts())?;
+        let bar = self.work.bar(recording.as_ref().map(|recording| recording.about.requests));
         let sender =
             Sender { client: Arc::clone(&client), manner: Arc::clone(&manner), stop: on_interrupt(), bar };
-        let found = self.work.measure(&sender, &mut prompts).await;
+        self.work.warm_up(&sender, &mut prompts).await.map_err(unfit)?;
+        let found = match &recording {
+            Some(recording) => {
+                Ok((recording.measure(&sender, &mut prompts, self.work.repeats()).await, None))
+            }
+            None => self.work.measure(&sender, &mut prompts).await,
+        };
         sender.bar.finish_and_clear();
         let (points, trio) = found.map_err(unfit)?;
         Ok(Run {
@@ -192,133 +147,47 @@ impl Serve {
             prompt: self.work.prompt.to_string(),
             output: self.work.output.to_string(),
             shared_prefix: self.work.shared_prefix,
+            exact_prompts: prompts.are_exact() && (recording.is_none() || prompts.texts().are_exact()),
+            trace: recording.map(|recording| recording.about),
             seed: self.work.seed,
-            exact_prompts: prompts.are_exact(),
             interrupted: sender.stopped(),
             points,
             trio,
         })
     }
 
-    async fn model(&self, client: &Client) -> Result<String, Failure> {
+    /// What is asked for and how long its context is, as far as the server says.
+    async fn served(&self, client: &Client) -> Result<Served, Failure> {
+        let listed = client.get("/v1/models").await;
+        let context_of = |entry: &Value| entry["max_model_len"].as_u64().map(|tokens| tokens as usize);
         if let Some(model) = &self.model {
-            return Ok(model.clone());
+            let models = listed.unwrap_or_default()["data"].as_array().cloned().unwrap_or_default();
+            let entry = models.iter().find(|entry| entry["id"].as_str() == Some(model));
+            return Ok(Served { model: model.clone(), context: entry.and_then(context_of) });
         }
-        let listed = client.get("/v1/models").await.map_err(|fault| {
+        let listed = listed.map_err(|fault| {
             let hint = match &fault {
                 Fault::Connect(_) => "start a server (`ropeway serve`), or say where it is with --url",
                 _ => "name the model with --model; --api-key gives a key",
             };
             Failure::new(format!("{} did not list its models: {fault}", self.url), hint)
         })?;
-        let first = listed["data"][0]["id"].as_str().map(str::to_owned);
-        first.ok_or_else(|| {
-            Failure::new(
+        let first = &listed["data"][0];
+        match first["id"].as_str() {
+            Some(model) => Ok(Served { model: model.to_owned(), context: context_of(first) }),
+            None => Err(Failure::new(
                 format!("{} lists no model", self.url),
                 "name one with --model, or wait until it is loaded",
-            )
-        })
+            )),
+        }
     }
 }
 
-impl Work {
-    async fn measure(
-        &self,
-        sender: &Sender,
-        prompts: &mut Prompts<'_>,
-    ) -> Result<(Vec<Point>, Option<crate::commands::bench::trio::Trio>), Fault> {
-        let mut rng = Rng::new(self.seed);
-        sender.bar.set_message("warm-up");
-        let warm_up = self.asks(prompts, &mut rng.fork(u64::MAX), self.warm_up).await?;
-        sender.at_once(warm_up, FEW).await;
-        if !self.trio.is_empty() {
-            sender.bar.set_message("trio");
-            let lengths: Vec<usize> = self.trio.iter().map(|tokens| *tokens as usize).collect();
-            let new = self.output.draw(&mut rng);
-            let trio = trio::measure(sender, prompts, &lengths, new, self.repeat as usize).await?;
-            return Ok((Vec::new(), trio));
-        }
-        Ok((self.points(sender, prompts, &mut rng).await?, None))
-    }
-
-    /// Every load in turn, as often as asked for: a slow minute of the machine hits all of them.
-    async fn points(
-        &self,
-        sender: &Sender,
-        prompts: &mut Prompts<'_>,
-        rng: &mut Rng,
-    ) -> Result<Vec<Point>, Fault> {
-        let loads = self.loads();
-        let mut rounds: Vec<Vec<Round>> = loads.iter().map(|_| Vec::new()).collect();
-        for _ in 0..self.repeat {
-            for (load, rounds) in loads.iter().zip(&mut rounds) {
-                if sender.stopped() {
-                    break;
-                }
-                sender.bar.set_message(load.to_string());
-                let round = self.round(sender, prompts, rng, *load).await?;
-                rounds.extend(Some(round).filter(|round| !round.wall.is_zero()));
-            }
-        }
-        let measured = loads.into_iter().zip(rounds).filter(|(_, rounds)| !rounds.is_empty());
-        Ok(measured.map(|(load, rounds)| Point::of(load, &rounds)).collect())
-    }
-
-    async fn round(
-        &self,
-        sender: &Sender,
-        prompts: &mut Prompts<'_>,
-        rng: &mut Rng,
-        load: Load,
-    ) -> Result<Round, Fault> {
-        let asks = self.asks(prompts, rng, self.count(load)).await?;
-        Ok(match load {
-            Load::Concurrency(users) => sender.at_once(asks, users).await,
-            Load::Rate(rate) => {
-                let times = arrivals(rng, rate, asks.len());
-                sender.as_they_come(times.into_iter().zip(asks).collect()).await
-            }
-        })
-    }
-
-    async fn asks(&self, prompts: &mut Prompts<'_>, rng: &mut Rng, count: usize) -> Result<Vec<Ask>, Fault> {
-        let mut asks = Vec::new();
-        for _ in 0..count {
-            asks.push(prompts.ask(self.prompt.draw(rng), self.output.draw(rng)).await?);
-        }
-        Ok(asks)
-    }
-
-    fn loads(&self) -> Vec<Load> {
-        if self.rate.is_empty() {
-            self.concurrency.iter().map(|users| Load::Concurrency(*users as usize)).collect()
-        } else {
-            self.rate.iter().copied().map(Load::Rate).collect()
-        }
-    }
-
-    fn count(&self, load: Load) -> usize {
-        let usual = match load {
-            Load::Concurrency(users) => FEW.max(2 * users),
-            Load::Rate(_) => AT_A_RATE,
-        };
-        self.requests.map_or(usual, |count| count as usize)
-    }
-
-    fn bar(&self) -> ProgressBar {
-        if !stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let requests: usize = if self.trio.is_empty() {
-            self.loads().into_iter().map(|load| self.count(load)).sum()
-        } else {
-            2 * self.trio.len()
-        };
-        let all = self.warm_up + requests * self.repeat as usize;
-        let style =
-            ProgressStyle::with_template("{msg:12} [{bar:30}] {human_pos}/{human_len} {elapsed} {eta}");
-        ProgressBar::new(all as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-    }
+/// The model that is asked.
+struct Served {
+    model: String,
+    /// Tokens of prompt and answer together, where the server says it.
+    context: Option<usize>,
 }
 
 /// Becomes true with the first Ctrl-C; the second ends the program.
@@ -357,9 +226,4 @@ fn judge(run: &Run) -> Result<(), Failure> {
     let told = run.points.iter().flat_map(|point| point.errors.values()).next();
     let why = told.map_or("nothing was sent", |failed| failed.example.as_str());
     Err(Failure::new(format!("no request was answered: {why}"), "try one request with curl"))
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().unwrap_or(f64::NAN);
-    if number > 0.0 && number <= 1e6 { Ok(number) } else { Err("requests a second, above 0".into()) }
 }

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::ask::{Ask, Manner, Usage};
 use super::client::{Client, Fault};
+use super::recorded::Texts;
 use super::words::{FILLER, some};
 
 /// Words of the two texts the rule is learnt from: they have to fit into the smallest context.
@@ -94,6 +95,11 @@ impl<'a> Prompts<'a> {
         let steady = (self.per_word - 1.0).abs() < 1e-9;
         let checked = matches!(self.counting, Counting::Tokenizer { .. });
         self.wrong == 0 && (checked || (steady && self.counting == Counting::Usage))
+    }
+
+    /// How texts of recorded lengths are made; other texts each time.
+    pub fn texts(&mut self) -> Texts {
+        Texts { fixed: self.fixed, per_word: self.per_word, nonce: self.rng.bits() }
     }
 
     /// A request whose prompt has `tokens` besides the shared ones.

@@ -157,6 +157,17 @@ fn errors(rounds: &[Round]) -> BTreeMap<String, Failed> {
     errors
 }
 
+/// Recorded traffic that a server was given.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Replayed {
+    pub file: String,
+    /// How many times faster than it was recorded.
+    pub speed: f64,
+    pub requests: usize,
+    /// Prompts that were cut to the server's context.
+    pub cut_prompts: usize,
+}
+
 /// Everything about one server, as it is written to a file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Run {
@@ -171,6 +182,9 @@ pub struct Run {
     pub prompt: String,
     pub output: String,
     pub shared_prefix: usize,
+    /// The recorded traffic that took the place of the above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Replayed>,
     pub seed: u64,
     /// Whether every prompt had exactly as many tokens as asked for.
     pub exact_prompts: bool,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::summary::{Point, Run, Spread};
+use super::summary::{Point, Replayed, Run, Spread};
 
 /// A run, ready to be printed.
 pub struct Table<'a>(pub &'a Run);
@@ -34,6 +34,10 @@ impl fmt::Display for Table<'_> {
 
 /// What the requests were like.
 pub fn asked(run: &Run) -> String {
+    if let Some(Replayed { file, speed, requests, cut_prompts }) = &run.trace {
+        let cut = format!("{cut_prompts} prompts cut to the server's context");
+        return format!("{}: {requests} requests of {file} at {speed}x, {cut}", run.endpoint);
+    }
     let shared = match run.shared_prefix {
         0 => String::new(),
         tokens => format!("{tokens} shared + "),
