@@ -22,6 +22,8 @@ pub struct Facts {
     pub prompt_tokens: usize,
     /// Of these, how many came from the cache.
     pub cached_tokens: usize,
+    /// Of these, how many were on disk.
+    pub disk_tokens: usize,
     /// Tokens of all answers.
     pub output_tokens: usize,
     /// Tokens drafted for all answers.
@@ -95,6 +97,7 @@ impl Progress {
     /// The engine's own figures about an answer: they are more exact than what was seen from here.
     pub fn finished(&self, usage: &Usage) {
         let mut facts = self.facts();
+        facts.disk_tokens += usage.fetched;
         facts.drafted_tokens += usage.drafting.drafted;
         facts.accepted_tokens += usage.drafting.accepted;
         if let Some(submitted) = facts.submitted.filter(|_| !usage.first_token.is_zero()) {
