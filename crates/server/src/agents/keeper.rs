@@ -8,7 +8,7 @@ use ropeway_kvdisk::Disk;
 
 use super::folder::AgentFolder;
 use super::id::AgentKey;
-use super::registry::Registry;
+use super::registry::{Registry, State};
 
 /// The thread that writes. It ends when this is dropped, after what is there to be written.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Drop for Keeper {
 /// Waits for an agent that is to be written; `None` at the end.
 fn next(registry: &Registry) -> Option<AgentKey> {
     let state = registry.lock();
-    let is_idle = |state: &mut super::registry::State| state.unwritten.is_empty() && !state.is_over;
+    let is_idle = |state: &mut State| state.unwritten.is_empty() && !state.is_over;
     let mut state = registry.changed.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
     let key = state.unwritten.pop_first()?;
     state.is_writing = true;

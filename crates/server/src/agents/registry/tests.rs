@@ -1,10 +1,12 @@
+use std::collections::HashMap;
 use std::sync::Mutex;
 
 use ropeway_engine::tier::{Stored, Transfer};
 use serde_json::json;
 
-use super::super::agent::MOST_CONVERSATION_BYTES;
+use super::super::agent::{MOST_CONVERSATION_BYTES, Pinned};
 use super::super::id::AgentId;
+use super::state::{MOST_AGENTS, MOST_NAMES_IN_ALL, MOST_SESSIONS, SESSION_TTL};
 use super::*;
 use crate::guard::clients::Owner;
 
