@@ -114,7 +114,8 @@ impl Ask {
         caller.intake = self.intake;
         let tenant = self.client.tenant();
         let id = AgentId::of_request(&self.headers, request.session());
-        caller.agent = id.map(|id| AgentLink { app: self.app, key: AgentKey { tenant, id } });
+        let link = |id| AgentLink { app: self.app, key: AgentKey { tenant, id }, is_claimed: false };
+        caller.agent = id.map(link);
         Ok(caller)
     }
 

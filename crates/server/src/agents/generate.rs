@@ -64,7 +64,7 @@ impl Wire for AgentGenerateRequest {
 pub async fn create(Path(id): Path<String>, mut ask: Ask) -> Result<Response, OpenAiError> {
     let mut request: AgentGenerateRequest = ask.body().await?;
     let key = AgentKey { tenant: ask.client().tenant(), id: AgentId::of_session(&id) };
-    let link = AgentLink { app: Shared::clone(ask.app()), key };
+    let link = AgentLink { app: Shared::clone(ask.app()), key, is_claimed: true };
     let (claim, model) = Claim::new(link.clone())?;
     request.agent_model = Some(model);
     let Opened { mut request, model, mut caller } = ask.admit(request)?;

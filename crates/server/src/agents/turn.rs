@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ropeway_engine::{Backend, Request};
 use ropeway_generation::GenerationEvent;
 
-use super::agent::Figures;
+use super::agent::{Figures, Listed};
 use super::id::AgentKey;
 use super::registry::{Lesson, PinBoard, pin_name};
 use crate::app::Shared;
@@ -19,6 +19,8 @@ pub struct AgentLink {
     pub app: Shared,
     /// Which one.
     pub key: AgentKey,
+    /// Whether the server holds its conversation: an agent that is deleted meanwhile is not listed again.
+    pub is_claimed: bool,
 }
 
 impl fmt::Debug for AgentLink {
@@ -98,9 +100,8 @@ impl Turn {
     }
 
     /// An agent that turned to another model keeps nothing of the one before.
-    fn leave_former_model(&self, now: u64) {
-        let AgentLink { app, key } = &self.link;
-        let Ok(before) = app.agents.registry.get(key, now) else { return };
+    fn leave_former_model(&self, before: &Listed) {
+        let AgentLink { app, key, .. } = &self.link;
         if before.about.model != self.model && before.about.pinned.blocks > 0 {
             let former = app.models.loaded(&before.about.model).map(|model| model.engine());
             if let Some(tier) = former.as_deref().and_then(Backend::engine).and_then(|engine| engine.tier()) {
@@ -117,7 +118,13 @@ impl Drop for Turn {
             return;
         }
         let now = unix_seconds();
-        self.leave_former_model(now);
+        let before = self.link.app.agents.registry.get(&self.link.key, now).ok();
+        if before.is_none() && self.link.is_claimed {
+            return;
+        }
+        if let Some(before) = before {
+            self.leave_former_model(&before);
+        }
         let lesson = self.lesson();
         let board = self.backend.engine().and_then(PinBoard::of);
         self.link.app.agents.registry.learn(&self.link.key, lesson, board, now);

@@ -122,6 +122,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn tokens_from_disk_are_told_apart_from_all_that_were_cached() {
+        let progress = Progress::default();
+        progress.finished(&Usage { cached: 96, fetched: 64, ..Usage::default() });
+        progress.ended(96, 4);
+        let Facts { cached_tokens, disk_tokens, .. } = progress.snapshot();
+        assert_eq!((cached_tokens, disk_tokens), (96, 64));
+    }
+
+    #[test]
     fn drafts_of_all_answers_add_up() {
         let progress = Progress::default();
         for accepted in [3, 4] {

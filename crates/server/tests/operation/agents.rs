@@ -298,7 +298,10 @@ async fn an_agent_answers_one_request_at_a_time() {
     crate::support::until(|| gate.is_held_up()).await;
     let (status, retry, body) = outcome(&app, post("/v1/agents/a/generate", &[], &turn(&json!({})))).await;
     assert!(status == 409 && retry.is_some() && body.contains("agent_busy"), "{status}: {body}");
+    assert_eq!(ask(&app, delete("/v1/agents/a", &[])).await.0, 200);
     drop(held);
     assert_eq!(running.await.expect("an answer").0, 200);
+    assert_eq!(ask(&app, get("/v1/agents", &[])).await.1["data"], json!([]), "what is deleted stays so");
+    ask(&app, post("/v1/agents", &[], &json!({ "id": "a" }))).await;
     assert_eq!(ask(&app, post("/v1/agents/a/generate", &[], &turn(&json!({})))).await.0, 200);
 }
