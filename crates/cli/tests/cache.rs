@@ -4,11 +4,20 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ropeway_kvdisk::{Disk, Options, ShelfSpec, Stored};
 use serde_json::{Value, json};
 use support::Sandbox;
+
+/// One test at a time: a process that another test starts has this one's open files for a moment, and with them the lock of
+/// its folder.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const BLOCK_BYTES: usize = 4096;
 
@@ -44,6 +53,7 @@ fn json(sandbox: &Sandbox, arguments: &[&str]) -> Value {
 
 #[test]
 fn a_folder_that_is_not_there_is_empty() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     assert!(sandbox.run(&["cache", "list"]).ok().starts_with("nothing is kept in "));
     assert_eq!(json(&sandbox, &["cache", "stats", "--json"])["blocks"], 0);
@@ -54,6 +64,7 @@ fn a_folder_that_is_not_there_is_empty() {
 
 #[test]
 fn what_is_kept_is_told_by_model_and_in_all() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let dir = filled(&sandbox);
     let stats = json(&sandbox, &["cache", "stats", "--json"]);
@@ -80,6 +91,7 @@ fn what_is_kept_is_told_by_model_and_in_all() {
 
 #[test]
 fn it_works_while_a_server_has_the_folder() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let dir = filled(&sandbox);
     let disk = open(&dir);
@@ -95,6 +107,7 @@ fn it_works_while_a_server_has_the_folder() {
 
 #[test]
 fn one_model_is_cleared_and_the_other_stays() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     filled(&sandbox);
     let cleared = json(&sandbox, &["cache", "clear", "large", "--json"]);
@@ -107,6 +120,7 @@ fn one_model_is_cleared_and_the_other_stays() {
 
 #[test]
 fn a_damaged_block_is_found_and_can_be_removed() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let dir = filled(&sandbox);
     damage(&dir);
