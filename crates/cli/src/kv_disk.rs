@@ -1,5 +1,6 @@
 //! Keys and values on disk: where, how much, and for which model.
 
+use std::env;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use clap::Args;
 use indicatif::{BinaryBytes, HumanCount};
 use ropeway_engine::{Handle, Tier};
 use ropeway_executor::Executor;
-use ropeway_hub::{Config, HubError};
+use ropeway_hub::Config;
 use ropeway_kvdisk::{Disk, Options, ShelfSpec};
 use ropeway_weights::digest::digest;
 
@@ -16,6 +17,9 @@ use crate::failure::Failure;
 use crate::memory::parse_size;
 use crate::model_args::Loaded;
 use crate::output::tell;
+
+/// Names another folder, as `--kv-disk-dir` does.
+const VARIABLE: &str = "ROPEWAY_KV_DISK_DIR";
 
 /// How often it is looked whether engines have stored what they hold.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -36,9 +40,12 @@ pub struct KvDiskArgs {
     opened: Arc<OnceLock<Disk>>,
 }
 
-/// The folder for keys and values unless told otherwise.
-pub fn default_folder() -> Result<PathBuf, HubError> {
-    Ok(Config::from_env()?.home.join("kv"))
+/// The folder that is used unless a command line names another: beside the models.
+pub fn kv_disk_dir() -> Result<PathBuf, Failure> {
+    match env::var_os(VARIABLE).filter(|dir| !dir.is_empty()) {
+        Some(dir) => Ok(dir.into()),
+        None => Ok(Config::from_env()?.home.join("kv")),
+    }
 }
 
 impl KvDiskArgs {
@@ -74,7 +81,7 @@ impl KvDiskArgs {
         }
         Ok(Some(match &self.kv_disk_dir {
             Some(folder) => folder.clone(),
-            None => default_folder()?,
+            None => kv_disk_dir()?,
         }))
     }
 

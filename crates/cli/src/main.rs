@@ -2,12 +2,13 @@
 //!
 //! Layout: [`commands`] has one file per command; [`pulling`] fetches a model while drawing progress, [`output`] is
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
-//! [`model_args`] and [`embedder_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`kv_disk`] what it keeps on disk, [`sampling_args`] how tokens
-//! are chosen, [`settings`] where a server's settings come from, [`memory`] sizes of memory, [`interrupt`] signals, [`plot`]
-//! SVG, [`grammar_workers`] processes that compile grammars, [`descriptors`] open files.
+//! [`model_args`] and [`embedder_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`kv_disk`] what it keeps on
+//! disk, [`sampling_args`] how tokens are chosen, [`settings`] where a server's settings come from, [`memory`] sizes of memory, [`interrupt`] signals, [`plot`]
+//! SVG, [`age`] times, [`grammar_workers`] processes that compile grammars, [`descriptors`] open files.
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143
 //! given up because of SIGINT or SIGTERM.
 
+mod age;
 mod commands;
 mod descriptors;
 mod draft_model;
@@ -56,6 +57,7 @@ Examples:
   ropeway embed notes.txt -o notes.npy  turn lines into vectors
   ropeway pull smollm2                  fetch the default chat model (98 MB)
   ropeway verify                        whether files were damaged since
+  ropeway cache list                    what is kept of conversations on disk
   ropeway show smollm2                  what it is made of
   ropeway tokenize \"Hello there\"        how it cuts text into tokens
 

@@ -75,6 +75,7 @@ fn every_help_fits_80_columns_and_shows_how_to_use_it() {
         &["tokenize", "--help"],
         &["serve", "--help"],
         &["config", "--help"],
+        &["cache", "--help"],
     ] {
         let help = sandbox.run(command).ok();
         assert!(help.contains("Example"), "{command:?}");

@@ -19,6 +19,9 @@ use crate::stream::{Event, EventStream, FinishReason, Usage, channel};
 use crate::tier::Tier;
 use crate::tokens::Tokens;
 
+/// Room in the inbox for what is no request: who looks for blocks must not take a request's place.
+const ERRANDS: usize = 16;
+
 /// What reaches the engine.
 pub(crate) enum Submission {
     /// A checked request.
@@ -69,7 +72,7 @@ impl Handle {
         clock: Arc<dyn Clock>,
         settings: &Settings,
     ) -> (Self, Receiver<Submission>, Arc<Board>) {
-        let (sender, inbox) = sync_channel(settings.queue);
+        let (sender, inbox) = sync_channel(settings.queue + ERRANDS);
         let board = Arc::new(Board::default());
         let next = Arc::new(AtomicU64::new(0));
         let tier = settings.tier.clone().filter(|_| limits.block_bytes > 0);

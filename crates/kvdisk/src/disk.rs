@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -59,6 +60,11 @@ impl Disk {
     /// When blocks are empty or larger than 1 GiB.
     pub fn shelf(&self, spec: ShelfSpec) -> Shelf {
         Shelf::new(Arc::clone(&self.running), spec)
+    }
+
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        &self.running.shared.options.dir
     }
 
     /// What it holds, does and can't do.

@@ -112,8 +112,13 @@ impl Fields {
     }
 
     /// The session or user that the request is for, as far as the body says.
-    pub fn session(&self) -> Option<&str> {
-        self.session_id.as_deref().or(self.user.as_deref())
+    pub fn user(&self) -> Option<&str> {
+        self.session_id().or(self.user.as_deref())
+    }
+
+    /// The session that the request is part of.
+    pub fn session_id(&self) -> Option<&str> {
+        self.session_id.as_deref()
     }
 
     /// What divides its cached prompts from others, as vLLM's clients send it.

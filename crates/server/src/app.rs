@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
+use ropeway_kvdisk::Disk;
 
+use crate::agents::Agents;
 use crate::connections::slots::ConnectionLimits;
 use crate::embedding::EmbeddingModels;
 use crate::error::{ApiError, Kind};
@@ -16,7 +18,7 @@ use crate::model::Models;
 use crate::observe::{self, otlp::Exporter};
 use crate::ops::{self, health::Life};
 use crate::routes::Routes;
-use crate::{anthropic, docs, generate, ollama, openai};
+use crate::{agents, anthropic, docs, generate, ollama, openai};
 
 /// What all handlers share.
 pub struct App {
@@ -38,6 +40,10 @@ pub struct App {
     pub guard: Guard,
     /// Where traces go.
     pub exporter: Option<Exporter>,
+    /// Agents and sessions of all clients.
+    pub agents: Agents,
+    /// The disk area below the models' memory.
+    pub disk: Option<Disk>,
 }
 
 impl App {
@@ -53,7 +59,17 @@ impl App {
             connections: ConnectionLimits::default(),
             guard: Guard::default(),
             exporter: None,
+            agents: Agents::default(),
+            disk: None,
         }
+    }
+
+    /// Agents are kept in this disk area's folder, and operators see how the area does.
+    #[must_use]
+    pub fn with_disk(mut self, disk: Disk) -> Self {
+        self.agents = Agents::on_disk(&disk);
+        self.disk = Some(disk);
+        self
     }
 
     /// Models on disk, for clients that ask to change what is served.
@@ -79,6 +95,7 @@ pub fn routes() -> Routes {
         .and(anthropic::routes())
         .and(ollama::routes())
         .and(generate::routes())
+        .and(agents::routes())
         .and(ops::routes())
         .and(docs::routes())
 }

@@ -12,6 +12,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use serde::de::DeserializeOwned;
 
+use crate::agents::{AgentId, AgentKey, AgentLink};
 use crate::app::Shared;
 use crate::caller::{self, Caller, Claims};
 use crate::embedding::EmbeddingModel;
@@ -33,6 +34,11 @@ pub trait Wire: DeserializeOwned + Send + 'static {
 
     /// Who asks, as far as the body says.
     fn user(&self) -> Option<&str> {
+        None
+    }
+
+    /// The session it is part of, where the body says so.
+    fn session(&self) -> Option<&str> {
         None
     }
 
@@ -106,6 +112,10 @@ impl Ask {
         (caller.deadline, caller.queue_timeout) = (limits.request_timeout, limits.queue_timeout);
         (caller.limits, caller.progress) = (limits.sizes, self.progress);
         caller.intake = self.intake;
+        let tenant = self.client.tenant();
+        let id = AgentId::of_request(&self.headers, request.session());
+        let link = |id| AgentLink { app: self.app, key: AgentKey { tenant, id }, is_claimed: false };
+        caller.agent = id.map(link);
         Ok(caller)
     }
 

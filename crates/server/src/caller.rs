@@ -15,6 +15,7 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use ropeway_engine::{Class, ClientId};
 
+use crate::agents::AgentLink;
 use crate::error::ApiError;
 use crate::guard::clients::{Owner, Permit};
 use crate::guard::limits::Sizes;
@@ -50,6 +51,8 @@ pub struct Caller {
     pub rights: Arc<Rights>,
     /// Where it is told how the request goes.
     pub progress: Progress,
+    /// The agent or session that it belongs to.
+    pub agent: Option<AgentLink>,
     /// The memory set aside for the request until it consists of tokens.
     pub intake: Intake,
 }

@@ -20,6 +20,8 @@ pub enum Kind {
     Forbidden,
     /// There is no such model or route.
     NotFound,
+    /// It contradicts what is there: a name that is taken, something that is in use.
+    Conflict,
     /// The body is larger than the server reads.
     TooLarge,
     /// The body arrives too slowly.
@@ -44,6 +46,7 @@ impl Kind {
             Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
             Kind::Forbidden => StatusCode::FORBIDDEN,
             Kind::NotFound => StatusCode::NOT_FOUND,
+            Kind::Conflict => StatusCode::CONFLICT,
             Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Kind::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Kind::RateLimited => StatusCode::TOO_MANY_REQUESTS,

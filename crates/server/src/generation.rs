@@ -12,6 +12,7 @@ use ropeway_generation::{
 };
 use ropeway_text::Interrupt;
 
+use crate::agents::Turn;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::guard::limits::Sizes;
@@ -90,11 +91,12 @@ pub fn submit(model: &Model, mut prepared: Prepared, caller: Caller) -> Result<O
         queue_timeout: caller.queue_timeout,
         ..prepared.request
     };
+    let turn = caller.agent.clone().map(|agent| Turn::new(agent, model, &prepared.request));
     let stream = model.generator.submit(prepared)?;
     caller.intake.release();
     caller.progress.submitted(caller.class, stream.prompt_tokens());
     let (backend, served) = (model.engine(), Served::begin());
-    Ok(ObservedStream { stream, caller, backend, seen: Seen::Nothing, _served: served })
+    Ok(ObservedStream { stream, caller, backend, seen: Seen::Nothing, turn, _served: served })
 }
 
 /// How far a request was seen to be.
@@ -111,6 +113,8 @@ pub struct ObservedStream {
     caller: Caller,
     backend: Arc<dyn Backend>,
     seen: Seen,
+    /// What is noted about the agent or session that it belongs to.
+    turn: Option<Turn>,
     _served: Served,
 }
 
@@ -143,6 +147,9 @@ impl Stream for ObservedStream {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<GenerationEvent>> {
         let mut polled = self.stream.poll_next_unpin(context);
         self.observe();
+        if let (Poll::Ready(Some(event)), Some(turn)) = (&polled, &mut self.turn) {
+            turn.see(event);
+        }
         if let Poll::Ready(Some(GenerationEvent::Finished { finish, .. })) = &mut polled {
             self.caller.progress.finished(&finish.usage);
             if let StopReason::Failed(error) = &mut finish.reason

@@ -10,12 +10,13 @@
 //! # Layout
 //! - [`app`]: what all handlers share; [`model`]: the models served; [`library`]: those on disk.
 //! - [`generation`]: jobs submitted within a caller's limits, and observed; [`embedding`]: texts in, vectors or scores out.
-//! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families. [`ops`]: health and metrics. [`serve`], [`tls`]: listening and draining, over `connections`.
+//! - [`openai`], [`anthropic`], [`ollama`], [`generate`]: the API families; [`agents`]: who comes back, and what is kept for them. [`ops`]: health and metrics. [`serve`], [`tls`]: listening and draining, over `connections`.
 //! - [`guard`]: who is let in; [`observe`]: logs and traces; [`routes`], [`family`]: paths, and whose they are; [`docs`]: what is told about them.
 //! - [`ask`], [`caller`], [`error`]: the head of every handler, who asks, and failures. [`intake`]: bodies read within a budget; `offload`: long work.
 
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod anthropic;
 pub mod app;
 pub mod ask;

@@ -33,6 +33,8 @@ pub struct Known {
     pub path: &'static str,
     /// What it is for, in a sentence.
     pub summary: &'static str,
+    /// What may stand in its query.
+    pub query: Vec<&'static str>,
     /// What is sent to it.
     pub takes: Option<Takes>,
     /// The right that it needs.
@@ -85,7 +87,16 @@ impl Routes {
     fn add(mut self, method: &'static str, path: &'static str, handler: MethodRouter<Shared>) -> Self {
         let is_counted = method == "POST";
         let (api, summary) = (self.api, "");
-        self.known.push(Known { api, method, path, summary, takes: None, needs: None, is_counted });
+        self.known.push(Known {
+            api,
+            method,
+            path,
+            summary,
+            query: Vec::new(),
+            takes: None,
+            needs: None,
+            is_counted,
+        });
         self.handlers.push(handler);
         self
     }
@@ -110,6 +121,14 @@ impl Routes {
     pub fn says(mut self, summary: &'static str) -> Self {
         if let Some(last) = self.known.last_mut() {
             last.summary = summary;
+        }
+        self
+    }
+
+    /// Names something that may stand in the last route's query.
+    pub fn query(mut self, name: &'static str) -> Self {
+        if let Some(last) = self.known.last_mut() {
+            last.query.push(name);
         }
         self
     }

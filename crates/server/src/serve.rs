@@ -32,6 +32,9 @@ const LAST_EVENTS: Duration = Duration::from_millis(500);
 /// Time for the last traces to reach their collector when the drain time is over.
 const FAREWELL: Duration = Duration::from_millis(250);
 
+/// Time for the last turns of agents to reach the disk: a file of some kilobytes each.
+const LAST_WRITES: Duration = Duration::from_millis(100);
+
 /// Sockets that are bound, so that clients can connect before any model is loaded.
 pub struct Listening {
     listeners: Vec<TcpListener>,
@@ -106,6 +109,8 @@ impl Listening {
             }
             let _ = tokio::time::timeout(LAST_EVENTS, finished(&mut servers)).await;
         }
+        let agents = Shared::clone(&app);
+        let _ = tokio::task::spawn_blocking(move || agents.agents.flush(LAST_WRITES)).await;
         if let Some(exporter) = &app.exporter {
             let _ =
                 tokio::time::timeout_at(drained_by.max(Instant::now() + FAREWELL), exporter.finish()).await;

@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod cache;
 mod config;
 mod embed;
 mod list;
@@ -27,6 +28,7 @@ pub enum Command {
     List(list::List),
     Rm(rm::Rm),
     Verify(verify::Verify),
+    Cache(cache::Cache),
     Run(run::Run),
     Serve(Box<serve::Serve>),
     Config(Box<config::Config>),
@@ -46,6 +48,7 @@ impl Command {
             Command::List(command) => command.run(output),
             Command::Rm(command) => command.run(output),
             Command::Verify(command) => command.run(output),
+            Command::Cache(command) => command.run(output),
             Command::Run(command) => command.run(output),
             Command::Serve(command) => command.run(),
             Command::Config(command) => command.run(output, resolved),

@@ -40,6 +40,11 @@ impl BlockHash {
         self.0
     }
 
+    /// The block with this hash, noted earlier by [`BlockHash::bytes`].
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The hash of a block that holds the tokens of these parts and follows the block named by `self`.
     pub fn then(self, parts: &[&[u32]]) -> Self {
         let mut hasher = Sha256::new_with_prefix([BLOCK]);

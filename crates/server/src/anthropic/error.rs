@@ -20,7 +20,7 @@ impl AnthropicError {
     /// `{"type": "error", ...}`, also sent as an event in the middle of a stream.
     pub fn body(&self) -> Value {
         let kind = match self.0.kind {
-            Kind::Invalid => "invalid_request_error",
+            Kind::Invalid | Kind::Conflict => "invalid_request_error",
             Kind::Unauthenticated => "authentication_error",
             Kind::Forbidden => "permission_error",
             Kind::NotFound => "not_found_error",

@@ -5,7 +5,7 @@ use std::time::Instant;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, future, stream};
-use ropeway_generation::{Choice, Collector, GenerationEvent, collect, text_of};
+use ropeway_generation::{Choice, Collector, GenerationEvent, Prompt, collect, text_of};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -35,6 +35,14 @@ impl Wire for BatchRequest {
         self.parameters.model()
     }
 
+    fn user(&self) -> Option<&str> {
+        self.parameters.session_id()
+    }
+
+    fn session(&self) -> Option<&str> {
+        self.parameters.session_id()
+    }
+
     fn cache_salt(&self) -> Option<&str> {
         self.parameters.cache_salt()
     }
@@ -47,7 +55,7 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
         return Err(ApiError::invalid(message).about("prompts").into());
     }
     let began = Instant::now();
-    let jobs = request.prompts.iter().map(|prompt| request.parameters.job(prompt.clone()));
+    let jobs = request.prompts.iter().map(|prompt| request.parameters.job(Prompt::Text(prompt.clone())));
     let prepared = prepare_all(&model, jobs.collect::<Result<_, _>>()?, &caller).await?;
     let submitted = |prepared: Result<_, _>| submit(&model, prepared?, caller.clone());
     let streams: Vec<_> = prepared.into_iter().map(submitted).collect();

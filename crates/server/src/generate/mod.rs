@@ -5,6 +5,9 @@ mod one;
 mod request;
 mod stream;
 
+pub use request::{Parameters, result};
+pub use stream::respond;
+
 use crate::routes::Routes;
 
 /// Its routes. Errors have OpenAI's shape.

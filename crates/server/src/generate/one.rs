@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use ropeway_generation::collect;
+use ropeway_generation::{Prompt, collect};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -29,6 +29,14 @@ impl Wire for GenerateRequest {
         self.parameters.model()
     }
 
+    fn user(&self) -> Option<&str> {
+        self.parameters.session_id()
+    }
+
+    fn session(&self) -> Option<&str> {
+        self.parameters.session_id()
+    }
+
     fn cache_salt(&self) -> Option<&str> {
         self.parameters.cache_salt()
     }
@@ -37,7 +45,7 @@ impl Wire for GenerateRequest {
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<GenerateRequest> { request, model, caller } = ask.open().await?;
     let began = Instant::now();
-    let job = request.parameters.job(request.prompt.clone())?;
+    let job = request.parameters.job(Prompt::Text(request.prompt.clone()))?;
     let events = generate(&model, job, caller).await?;
     if request.parameters.stream {
         return Ok(stream::respond(events));

@@ -27,6 +27,7 @@ pub struct Parameters {
     top_p: Option<f32>,
     top_k: Option<u32>,
     seed: Option<u64>,
+    session_id: Option<String>,
     /// Cached prompts are shared only with requests of the same salt.
     cache_salt: Option<String>,
     #[schema(value_type = Option<Vec<String>>)]
@@ -46,13 +47,18 @@ impl Parameters {
         self.model.as_deref()
     }
 
+    /// The session they are part of.
+    pub fn session_id(&self) -> Option<&str> {
+        self.session_id.as_deref()
+    }
+
     /// What divides their cached prompts from others.
     pub fn cache_salt(&self) -> Option<&str> {
         self.cache_salt.as_deref()
     }
 
-    /// The job that continues a text.
-    pub fn job(&self, text: String) -> Result<Job, RequestError> {
+    /// The job that continues a prompt.
+    pub fn job(&self, prompt: Prompt) -> Result<Job, RequestError> {
         let sampling = Sampling::new(SamplingParams {
             temperature: self.temperature.unwrap_or(TEMPERATURE),
             top_p: self.top_p.unwrap_or(1.0),
@@ -63,7 +69,7 @@ impl Parameters {
         let max_tokens = Some(self.max_tokens.unwrap_or(MAX_TOKENS));
         let stop = self.stop.clone().unwrap_or_default().into_texts();
         let speculation = self.speculation()?;
-        Ok(Job { max_tokens, stop, speculation, ..Job::with_sampling(Prompt::Text(text), sampling) })
+        Ok(Job { max_tokens, stop, speculation, ..Job::with_sampling(prompt, sampling) })
     }
 
     fn speculation(&self) -> Result<Option<DraftDepth>, RequestError> {

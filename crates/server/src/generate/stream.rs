@@ -3,24 +3,24 @@
 use std::time::Instant;
 
 use axum::response::Response;
-use futures_util::{StreamExt, stream};
-use ropeway_generation::{Finish, GenerationEvent, StopReason, text_of};
+use futures_util::{Stream, StreamExt, stream};
+use ropeway_generation::{Finish, GenerationEvent, Prompt, StopReason, text_of};
 use serde_json::json;
 
 use super::one::GenerateRequest;
 use super::request::share;
 use crate::ask::{Ask, Opened};
-use crate::generation::{ObservedStream, generate};
+use crate::generation::generate;
 use crate::openai::{OpenAiError, sse};
 
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<GenerateRequest> { request, model, caller } = ask.open().await?;
-    let job = request.parameters.job(request.prompt)?;
+    let job = request.parameters.job(Prompt::Text(request.prompt))?;
     Ok(respond(generate(&model, job, caller).await?))
 }
 
 /// Streams a text as it is generated.
-pub fn respond(events: ObservedStream) -> Response {
+pub fn respond(events: impl Stream<Item = GenerationEvent> + Send + 'static) -> Response {
     let (began, mut index) = (Instant::now(), 0);
     let events = events.flat_map(move |generated| {
         let mut event = |token: &str, id: Option<u32>, finish: Option<&Finish>| {

@@ -13,6 +13,7 @@ pub mod limits;
 pub mod origin;
 pub mod rights;
 pub mod salt;
+pub mod tenant;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use keys::{Found, KeyRing};
 use origin::{Origin, TrustedProxies};
 use rights::{Right, Rights};
 use salt::CacheScope;
+use tenant::Tenant;
 
 /// Who is let in.
 #[derive(Debug, Default)]
@@ -63,6 +65,7 @@ pub struct Guard {
 #[derive(Clone, Debug)]
 pub struct Client {
     owner: Owner,
+    tenant: Tenant,
     rights: Arc<Rights>,
     cache: CacheScope,
     max_priority: Class,
@@ -91,6 +94,11 @@ impl Client {
     /// Whose account its requests are on.
     pub fn owner(&self) -> Owner {
         self.owner
+    }
+
+    /// Whose agents are its own.
+    pub fn tenant(&self) -> Tenant {
+        self.tenant
     }
 
     /// What it may do, and with which models.
@@ -160,8 +168,10 @@ impl Guard {
     }
 
     fn client(&self, key: Option<Found<'_>>, origin: Origin) -> Client {
+        let owner = Owner::at(origin.address);
         let anonymous = Client {
-            owner: Owner::at(origin.address),
+            owner,
+            tenant: if origin.is_local { Tenant::local() } else { Tenant::of_account(owner) },
             rights: Arc::new(self.rights(key, origin)),
             cache: CacheScope::Shared,
             max_priority: Class::Interactive,
@@ -172,6 +182,7 @@ impl Guard {
         let Some(Found { number, digest, holder }) = key else { return anonymous };
         Client {
             owner: Owner::Key(number),
+            tenant: Tenant::of_key(digest),
             cache: if self.shares_prefixes { CacheScope::Shared } else { CacheScope::of_key(digest) },
             max_priority: holder.max_priority,
             allowance: holder.allowance.or(self.allowance),

@@ -31,6 +31,7 @@ pub fn write(visit: &Visit, facts: &Facts) {
                 priority = facts.class.map(|class| class.name()),
                 prompt_tokens = known(facts.prompt_tokens),
                 cached_tokens = known(facts.cached_tokens),
+                disk_tokens = (facts.disk_tokens > 0).then_some(facts.disk_tokens),
                 output_tokens = known(facts.output_tokens),
                 drafted_tokens = drafted(facts.drafted_tokens),
                 accepted_tokens = drafted(facts.accepted_tokens),

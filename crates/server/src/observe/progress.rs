@@ -22,6 +22,8 @@ pub struct Facts {
     pub prompt_tokens: usize,
     /// Of these, how many came from the cache.
     pub cached_tokens: usize,
+    /// Of these, how many were on disk.
+    pub disk_tokens: usize,
     /// Tokens of all answers.
     pub output_tokens: usize,
     /// Tokens drafted for all answers.
@@ -95,6 +97,7 @@ impl Progress {
     /// The engine's own figures about an answer: they are more exact than what was seen from here.
     pub fn finished(&self, usage: &Usage) {
         let mut facts = self.facts();
+        facts.disk_tokens += usage.fetched;
         facts.drafted_tokens += usage.drafting.drafted;
         facts.accepted_tokens += usage.drafting.accepted;
         if let Some(submitted) = facts.submitted.filter(|_| !usage.first_token.is_zero()) {
@@ -117,6 +120,15 @@ mod tests {
     use ropeway_engine::draft::DraftTotals;
 
     use super::*;
+
+    #[test]
+    fn tokens_from_disk_are_told_apart_from_all_that_were_cached() {
+        let progress = Progress::default();
+        progress.finished(&Usage { cached: 96, fetched: 64, ..Usage::default() });
+        progress.ended(96, 4);
+        let Facts { cached_tokens, disk_tokens, .. } = progress.snapshot();
+        assert_eq!((cached_tokens, disk_tokens), (96, 64));
+    }
 
     #[test]
     fn drafts_of_all_answers_add_up() {

@@ -24,7 +24,11 @@ impl Wire for ChatCompletionRequest {
     }
 
     fn user(&self) -> Option<&str> {
-        self.fields.session()
+        self.fields.user()
+    }
+
+    fn session(&self) -> Option<&str> {
+        self.fields.session_id()
     }
 
     fn priority(&self) -> Option<&str> {

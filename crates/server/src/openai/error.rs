@@ -20,7 +20,7 @@ impl OpenAiError {
     pub fn body(&self) -> Value {
         let ApiError { kind, message, param, code, .. } = &self.0;
         let kind = match kind {
-            Kind::Invalid | Kind::NotFound | Kind::TooLarge => "invalid_request_error",
+            Kind::Invalid | Kind::NotFound | Kind::Conflict | Kind::TooLarge => "invalid_request_error",
             Kind::Unauthenticated => "authentication_error",
             Kind::Forbidden => "permission_error",
             Kind::RateLimited => "rate_limit_error",

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use crate::app::{App, Shared};
 use crate::embedding::EmbeddingModel;
 use crate::guard::Client;
-use crate::guard::rights::Rights;
+use crate::guard::rights::{Right, Rights};
 use crate::model::promised::{Arrival, Promised};
 use crate::model::{Condition, Model};
 
@@ -199,6 +199,10 @@ fn answer(app: &App, client: &Client, is_healthy: bool) -> Response {
     if !models.is_empty() {
         body["models"] = models.into();
     }
+    let warning = disk_warning(app).filter(|_| client.may(Right::Metrics));
+    if let Some(warning) = warning {
+        body["warnings"] = json!([warning]);
+    }
     if is_healthy {
         return Json(body).into_response();
     }
@@ -207,6 +211,13 @@ fn answer(app: &App, client: &Client, is_healthy: bool) -> Response {
         response.headers_mut().insert(RETRY_AFTER, wait.as_secs().max(1).into());
     }
     response
+}
+
+/// What keeps the disk below the models' memory from working as it should; answers only take longer.
+fn disk_warning(app: &App) -> Option<String> {
+    let status = app.disk.as_ref()?.status();
+    let stopped = status.stopped.map(|why| format!("nothing is written to the KV disk: {why}"));
+    stopped.or_else(|| status.read_only.map(|why| format!("the KV disk is only read: {why}")))
 }
 
 /// It answers, so it lives.

@@ -11,6 +11,7 @@ use ropeway_engine::Class;
 use ropeway_engine::metrics::{Experience, FINISHES, Histogram, Metrics, SECONDS};
 use ropeway_grammar::Stats;
 
+use super::kv_disk;
 use crate::app::Shared;
 
 pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
@@ -30,7 +31,12 @@ pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
         .iter()
         .filter_map(|model| Some((model.name.clone(), model.loaded()?.embedder.totals())))
         .collect();
-    let page = page(&engines) + &embedding(&embedders);
+    let tiers: Vec<_> = engines.iter().map(|(model, metrics, ..)| (model.clone(), metrics.tier)).collect();
+    let area = app.disk.as_ref().map(|disk| kv_disk::area(&disk.status()));
+    let page = page(&engines)
+        + &embedding(&embedders)
+        + &kv_disk::transfers(&tiers)
+        + area.as_deref().unwrap_or_default();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
@@ -205,6 +211,7 @@ fn labels(model: &str, class: Class) -> String {
     format!("model_name=\"{}\",priority=\"{}\"", escaped(model), class.name())
 }
 
-fn escaped(text: &str) -> String {
+/// Text as a label may hold it.
+pub fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,6 +1,7 @@
 //! For operators: health, metrics.
 
 pub mod health;
+mod kv_disk;
 mod metrics;
 
 use crate::guard::rights::Right;

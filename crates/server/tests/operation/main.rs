@@ -2,12 +2,14 @@
 //!
 //! The engine, the tokenizer and all layers are real; the executor computes nothing, and can be held up.
 
+mod agents;
 #[path = "../../../../tests/default_models.rs"]
 mod default_models;
 mod guard;
 mod health;
 mod identity;
 mod intake;
+mod kept;
 mod library;
 mod limits;
 mod observe;

@@ -164,7 +164,7 @@ impl Serve {
             models.promise(&served_name(given));
         }
         let library: Arc<dyn Library> = Arc::clone(shelves) as _;
-        Ok(App {
+        let app = App {
             embeddings: self.embed.models(&self.options, shelves.ledger(), self.logs.log_batches),
             shelf: (!self.fixed_models).then(|| Shelf::new(library)),
             limits: self.limits.limits(),
@@ -176,6 +176,10 @@ impl Serve {
             },
             exporter: self.logs.otlp_endpoint.clone().map(Exporter::start),
             ..App::new(if self.any_model { models.taking_any_name() } else { models })
+        };
+        Ok(match self.engine.kv_disk.disk()? {
+            Some(disk) => app.with_disk(disk),
+            None => app,
         })
     }
 

@@ -92,6 +92,9 @@ fn attributes(visit: &Visit, facts: &Facts) -> Value {
         number("gen_ai.usage.output_tokens", facts.output_tokens),
         number("ropeway.cached_tokens", facts.cached_tokens),
     ];
+    if facts.disk_tokens > 0 {
+        attributes.push(number("ropeway.disk_tokens", facts.disk_tokens));
+    }
     if facts.drafted_tokens > 0 {
         attributes.push(number("ropeway.drafted_tokens", facts.drafted_tokens));
         attributes.push(number("ropeway.accepted_tokens", facts.accepted_tokens));

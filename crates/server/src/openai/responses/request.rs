@@ -34,6 +34,7 @@ pub struct ResponsesRequest {
     conversation: Option<Value>,
     prompt: Option<Value>,
     user: Option<String>,
+    session_id: Option<String>,
     safety_identifier: Option<String>,
     prompt_cache_key: Option<String>,
     priority: Option<String>,
@@ -58,8 +59,12 @@ impl Wire for ResponsesRequest {
     }
 
     fn user(&self) -> Option<&str> {
-        let names = [&self.prompt_cache_key, &self.safety_identifier, &self.user];
+        let names = [&self.session_id, &self.prompt_cache_key, &self.safety_identifier, &self.user];
         names.into_iter().find_map(Option::as_deref)
+    }
+
+    fn session(&self) -> Option<&str> {
+        self.session_id.as_deref()
     }
 
     fn priority(&self) -> Option<&str> {
