@@ -151,7 +151,9 @@ fn damaged_and_cut_files_cost_time_and_no_answer() {
         let home = Sandbox::new();
         let folder = home.path("kv");
         let first = filled(&model, &folder);
-        segments(&folder).iter().for_each(|path| damage(path));
+        for path in segments(&folder) {
+            damage(&path);
+        }
         let server = start(&model, &folder, &[]);
         let again = ask(&server, &prompt(1));
         assert_eq!(again.text, first.text);

@@ -162,16 +162,12 @@ impl Transfer for SimTransfer {
         if self.hangs || self.clock.now() < self.next {
             return Arrival::Pending;
         }
-        match self.blocks.pop_front().flatten() {
-            Some(bytes) => {
-                take(&bytes);
-                self.next += self.each;
-                Arrival::Block
-            }
-            None => {
-                self.blocks.clear();
-                Arrival::Over
-            }
-        }
+        let Some(bytes) = self.blocks.pop_front().flatten() else {
+            self.blocks.clear();
+            return Arrival::Over;
+        };
+        take(&bytes);
+        self.next += self.each;
+        Arrival::Block
     }
 }

@@ -166,10 +166,9 @@ impl Pool {
     pub fn register(&mut self, block: BlockId, hash: BlockHash) {
         debug_assert!(self.blocks[block.0 as usize].refs > 0, "only a held block has content");
         let entry = self.index.entry(hash).or_insert(block);
-        if *entry == block && self.blocks[block.0 as usize].hash.replace(hash).is_none() {
-            if let Some(news) = &mut self.news {
-                news.named.push((block, hash));
-            }
+        let is_new = *entry == block && self.blocks[block.0 as usize].hash.replace(hash).is_none();
+        if is_new && let Some(news) = &mut self.news {
+            news.named.push((block, hash));
         }
     }
 

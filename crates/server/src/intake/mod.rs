@@ -77,6 +77,14 @@ impl Intake {
         self.share.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
+    /// Sets more memory aside, for work on more than was sent.
+    pub fn cover(&self, bytes: usize) -> Result<(), ApiError> {
+        match &mut *self.share.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(share) => share.grow_to(bytes),
+            None => Ok(()),
+        }
+    }
+
     /// Reads a body with these fields.
     pub async fn read(
         &self,
