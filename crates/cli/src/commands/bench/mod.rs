@@ -37,7 +37,7 @@ pub struct Bench {
 enum What {
     Model(model::Model),
     Embed(embed::Embed),
-    Engine(engine::Engine),
+    Engine(Box<engine::Engine>),
     Kernels(kernels::Kernels),
     Serve(Box<serve::Serve>),
     Compare(compare::Compare),
