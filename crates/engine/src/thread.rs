@@ -40,6 +40,7 @@ fn run(engine: Engine, handle: Handle) -> (Handle, JoinHandle<()>) {
 }
 
 fn turn(mut engine: Engine) {
+    let _goodbye = engine.goodbye();
     while !engine.stopped() {
         match engine.step() {
             Stepped::Ran => {}
@@ -50,5 +51,4 @@ fn turn(mut engine: Engine) {
         }
     }
     engine.end(FAREWELL);
-    engine.say_goodbye();
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
+use crate::board::Board;
 use crate::handle::Located;
 use crate::kv::BlockHash;
 use crate::scheduler::Plan;
@@ -106,8 +107,17 @@ impl Engine {
         keeper.save_all(&mut roster.pool, executor.as_mut(), end);
     }
 
-    /// Tells whoever holds a handle that its thread is done.
-    pub(crate) fn say_goodbye(&self) {
-        self.board.end();
+    /// Tells whoever holds a handle that its thread is done, when it is dropped.
+    pub(crate) fn goodbye(&self) -> Goodbye {
+        Goodbye(Arc::clone(&self.board))
+    }
+}
+
+/// Tells of the end of an engine's thread, however it ends.
+pub(crate) struct Goodbye(Arc<Board>);
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }

@@ -96,9 +96,7 @@ impl Keeper {
     /// Stores blocks that have been there for a moment, until `end`.
     pub(crate) fn save(&mut self, pool: &mut Pool, executor: &mut dyn Executor, end: Duration) {
         let began = self.clock.now();
-        if let Some(news) = pool.news() {
-            self.young.extend(news.named.drain(..).map(|named| (began, named)));
-        }
+        self.hear(pool, began);
         let is_due = |since: Duration| since + MOMENT <= began;
         while let Some((_, named)) = self.young.front().copied().filter(|(since, _)| is_due(*since)) {
             if self.clock.now() >= end || self.save_one(named, pool, executor) == Stored::Full {
@@ -107,6 +105,18 @@ impl Keeper {
             self.young.pop_front();
         }
         self.totals.copying += self.clock.now().saturating_sub(began);
+    }
+
+    /// Takes in which blocks got names. Those that lost theirs again are forgotten before there are too many: while the tier
+    /// takes nothing, the list is no longer than twice the blocks.
+    fn hear(&mut self, pool: &mut Pool, now: Duration) {
+        let Some(news) = pool.news() else { return };
+        let named = news.named.len();
+        if self.young.len() + named > self.young.capacity() {
+            self.young.retain(|(_, (block, hash))| pool.name(*block) == Some(*hash));
+        }
+        let Some(news) = pool.news() else { return };
+        self.young.extend(news.named.drain(..).map(|named| (now, named)));
     }
 
     fn save_one(&mut self, (block, hash): Named, pool: &Pool, executor: &mut dyn Executor) -> Stored {
