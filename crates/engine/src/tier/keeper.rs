@@ -261,14 +261,15 @@ impl Keeper {
             self.totals.failed_transfers += 1;
         }
         roster.end_fetch(underway.slot);
+        let since = |moment: Duration| moment.saturating_sub(underway.began);
         let now = self.clock.now();
-        self.totals.fetching += now.saturating_sub(underway.began);
+        self.totals.fetching += since(now);
         match underway.missing {
             // A transfer that failed tells nothing but that it took its time.
-            _ if !complete => loading.observe(underway.landed.max(1), now.saturating_sub(underway.began)),
-            None => loading.observe_at_most(underway.landed, now.saturating_sub(underway.began)),
-            // It came while a step was computed, nobody knows when.
-            Some(missing) => loading.observe(underway.landed, (missing + now) / 2 - underway.began),
+            _ if !complete => loading.observe(underway.landed.max(1), since(now)),
+            None => loading.observe_at_most(underway.landed, since(now)),
+            // The rest came while a step was computed, nobody knows when.
+            Some(missing) => loading.observe(underway.landed, since((missing + now) / 2)),
         }
     }
 }
