@@ -46,6 +46,8 @@ struct Underway {
     /// Blocks that have landed.
     landed: usize,
     began: Duration,
+    /// When it was last looked at and had nothing.
+    missing: Option<Duration>,
     /// When it is given up, unless something arrives before.
     until: Duration,
     patience: Duration,
@@ -167,7 +169,9 @@ impl Keeper {
         let transfer = self.tier.fetch(hashes);
         self.totals.transfers += 1;
         let until = now + patience;
-        self.transfers.push(Underway { number, slot, transfer, landed: 0, began: now, until, patience });
+        let underway =
+            Underway { number, slot, transfer, landed: 0, began: now, missing: None, until, patience };
+        self.transfers.push(underway);
     }
 
     /// Takes what arrived, until `end`; sequences whose blocks are all there, or will not come, go on.
@@ -228,7 +232,10 @@ impl Keeper {
                     (underway.landed, underway.until) = (underway.landed + 1, now + underway.patience);
                     self.totals.fetched_tokens += block_tokens as u64;
                 }
-                Arrival::Pending if now < underway.until => return Look::Goes,
+                Arrival::Pending if now < underway.until => {
+                    underway.missing = Some(now);
+                    return Look::Goes;
+                }
                 _ => return Look::Over,
             }
         }
@@ -244,10 +251,16 @@ impl Keeper {
             self.totals.failed_transfers += 1;
         }
         roster.end_fetch(underway.slot);
-        let took = self.clock.now().saturating_sub(underway.began);
-        self.totals.fetching += took;
-        // A transfer that failed tells nothing but that it took its time.
-        loading.observe(underway.landed.max(usize::from(!complete)), took);
+        let since = |moment: Duration| moment.saturating_sub(underway.began);
+        let now = self.clock.now();
+        self.totals.fetching += since(now);
+        match underway.missing {
+            // A transfer that failed tells nothing but that it took its time.
+            _ if !complete => loading.observe(underway.landed.max(1), since(now)),
+            None => loading.observe_at_most(underway.landed, since(now)),
+            // The rest came while a step was computed, nobody knows when.
+            Some(missing) => loading.observe(underway.landed, since((missing + now) / 2)),
+        }
     }
 }
 

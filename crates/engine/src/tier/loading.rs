@@ -46,12 +46,19 @@ impl Loading {
         LATENCY + self.each * blocks as f64
     }
 
+    /// So many blocks took so long, or less: they were there when they were first looked for, after a step.
+    pub fn observe_at_most(&mut self, blocks: usize, took: Duration) {
+        if blocks > 0 && each(blocks, took) < self.each {
+            self.observe(blocks, took);
+        }
+    }
+
     /// So many blocks took so long.
     pub fn observe(&mut self, blocks: usize, took: Duration) {
         if blocks == 0 {
             return;
         }
-        let each = (took.as_secs_f64() - LATENCY).max(0.0) / blocks as f64;
+        let each = each(blocks, took);
         let memory = if std::mem::take(&mut self.is_guess) { 0.0 } else { MEMORY };
         self.each = memory * self.each + (1.0 - memory) * each;
         self.fastest = self.fastest.min(each);
@@ -65,6 +72,11 @@ impl Loading {
         }
         worth
     }
+}
+
+/// Seconds per block.
+fn each(blocks: usize, took: Duration) -> f64 {
+    (took.as_secs_f64() - LATENCY).max(0.0) / blocks as f64
 }
 
 #[cfg(test)]
@@ -91,6 +103,17 @@ mod tests {
             loading.observe(20, Duration::from_secs_f64(20.0 * block_bytes as f64 / speed));
             assert_eq!(loading.is_worth(20, 20.0 * computing), worth);
         }
+    }
+
+    #[test]
+    fn what_came_during_a_long_step_does_not_make_the_tier_look_slow() {
+        let mut loading = Loading::of(1 << 20);
+        loading.observe(10, Duration::from_millis(20));
+        let before = loading;
+        loading.observe_at_most(10, Duration::from_millis(500));
+        assert_eq!(loading, before);
+        loading.observe_at_most(10, Duration::from_millis(10));
+        assert!(loading.seconds(10) < before.seconds(10));
     }
 
     #[test]
