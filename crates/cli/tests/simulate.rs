@@ -120,7 +120,7 @@ fn prompts_that_are_not_known_are_not_found_and_those_that_do_not_fit_are_cut() 
     let report: Value =
         serde_json::from_str(&replay(AZURE, "--requests 30 --kv-memory 140MB --kv-disk 1GB")).unwrap();
     assert_eq!((&report["requests"], &report["endless"]["repeated_blocks"]), (&30.into(), &0.into()));
-    assert!(number(&report, "/cut_prompts") > 0.0, "{report}");
+    assert!(number(&report, "/cut_requests") > 0.0, "{report}");
     for run in 0..2 {
         let at = |what: &str| number(&report, &format!("/runs/{run}/{what}"));
         assert_eq!((at("found_in_memory"), at("found_on_disk"), at("all/answered")), (0.0, 0.0, 30.0));

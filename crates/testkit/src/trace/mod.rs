@@ -195,20 +195,24 @@ impl Trace {
         Some(Recorded { number, at, prompt_tokens: prompt, answer_tokens: answer, ids: &self.ids[ids] })
     }
 
-    /// Cuts the ends off prompts that have no room beside their answers, in so many tokens for both; how many were cut.
+    /// Cuts requests to so many tokens of prompt and answer together: answers to half of them at most, and then the ends off
+    /// prompts. How many were cut.
     pub fn fit(&mut self, room: usize) -> usize {
-        let mut cut = 0;
-        for entry in &mut self.entries {
-            entry.answer = entry.answer.min(room.saturating_sub(1)).max(1);
-            let most = room.saturating_sub(entry.answer).max(1);
-            if entry.prompt > most {
-                entry.prompt = most;
-                let kept = entry.ids.len().min(most.div_ceil(BLOCK));
-                entry.ids.end = entry.ids.start + kept;
-                cut += 1;
-            }
+        self.entries.iter_mut().map(|entry| usize::from(entry.fit(room))).sum()
+    }
+}
+
+impl Entry {
+    /// Cuts it to so many tokens, if it has more.
+    fn fit(&mut self, room: usize) -> bool {
+        if self.prompt + self.answer <= room {
+            return false;
         }
-        cut
+        self.answer = self.answer.min(room / 2).max(1);
+        self.prompt = self.prompt.min(room.saturating_sub(self.answer).max(1));
+        let kept = self.ids.len().min(self.prompt.div_ceil(BLOCK));
+        self.ids.end = self.ids.start + kept;
+        true
     }
 }
 

@@ -130,6 +130,8 @@ fn what_does_not_fit_is_cut_and_what_is_left_stays_equal() {
     assert_eq!((after[0].len(), after[1].len()), (697, 600));
     assert!(before[0].starts_with(&after[0]) && before[1] == after[1]);
     assert_eq!(Endless::count(&cut).blocks, 4);
+    assert_eq!(cut.fit(5), 2);
+    assert!(cut.requests().all(|request| (request.prompt_tokens, request.answer_tokens) == (3, 2)));
     assert_eq!(cut.fit(1), 2, "there is always a token to continue");
     assert!(cut.requests().all(|request| request.prompt_tokens == 1 && request.answer_tokens == 1));
 }

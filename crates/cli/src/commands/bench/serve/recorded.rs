@@ -29,7 +29,7 @@ pub struct TraceArgs {
     /// How many times faster than recorded the requests of a trace come
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = super::work::rate, requires = "file")]
     speed: f64,
-    /// Tokens that prompt and answer have room for; longer prompts of a trace
+    /// Tokens that prompt and answer have room for; longer requests of a trace
     /// are cut (default: what the server says)
     #[arg(long, value_name = "TOKENS", requires = "file", value_parser = clap::value_parser!(u32).range(16..))]
     context: Option<u32>,
@@ -66,12 +66,12 @@ impl TraceArgs {
         let context = self.context.map(|context| context as usize).or(server).ok_or_else(|| {
             Failure::new("the server does not say how long its context is", "say it with --context TOKENS")
         })?;
-        let cut_prompts = trace.fit(texts.room(context));
+        let cut_requests = trace.fit(texts.room(context));
         let about = Replayed {
             file: file.display().to_string(),
             speed: self.speed,
             requests: trace.len(),
-            cut_prompts,
+            cut_requests,
         };
         Ok(Some(Recording { trace: Arc::new(trace), about }))
     }
@@ -148,7 +148,7 @@ mod tests {
         };
         let text: String = lines.iter().map(line).collect();
         let trace = Trace::read("made up", text.as_bytes(), None).unwrap();
-        let about = Replayed { file: "made up".into(), speed: 2.0, requests: trace.len(), cut_prompts: 0 };
+        let about = Replayed { file: "made up".into(), speed: 2.0, requests: trace.len(), cut_requests: 0 };
         Recording { trace: Arc::new(trace), about }
     }
 

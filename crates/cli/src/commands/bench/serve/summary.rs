@@ -164,8 +164,8 @@ pub struct Replayed {
     /// How many times faster than it was recorded.
     pub speed: f64,
     pub requests: usize,
-    /// Prompts that were cut to the server's context.
-    pub cut_prompts: usize,
+    /// Of these, how many were cut to the server's context.
+    pub cut_requests: usize,
 }
 
 /// Everything about one server, as it is written to a file.

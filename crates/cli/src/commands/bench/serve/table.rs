@@ -34,8 +34,8 @@ impl fmt::Display for Table<'_> {
 
 /// What the requests were like.
 pub fn asked(run: &Run) -> String {
-    if let Some(Replayed { file, speed, requests, cut_prompts }) = &run.trace {
-        let cut = format!("{cut_prompts} prompts cut to the server's context");
+    if let Some(Replayed { file, speed, requests, cut_requests }) = &run.trace {
+        let cut = format!("{cut_requests} of them cut to its context");
         return format!("{}: {requests} requests of {file} at {speed}x, {cut}", run.endpoint);
     }
     let shared = match run.shared_prefix {

@@ -16,7 +16,7 @@ use crate::output::Output;
 pub struct Subject<'a> {
     pub path: &'a Path,
     pub trace: &'a Trace,
-    /// Prompts that were cut to fit.
+    /// Requests that were cut to fit.
     pub cut: usize,
     pub hardware: Hardware,
     pub speed: f64,
@@ -35,7 +35,7 @@ pub fn print(
     let recorded = trace.duration().as_secs_f64();
     writeln!(output, "{name}: {} requests in {:.0} s ({speed}x)", trace.len(), recorded / speed)?;
     if *cut > 0 {
-        writeln!(output, "{cut} prompts are cut: prompt and answer have to fit into context and memory")?;
+        writeln!(output, "{cut} of them are cut: prompt and answer have to fit into context and memory")?;
     }
     writeln!(output, "{}: {}", hardware.name, hardware.about)?;
     if outcomes.iter().any(|outcome| outcome.disk.is_some()) {
@@ -130,7 +130,7 @@ pub fn json(subject: &Subject<'_>, bound: &Bound, outcomes: &[Outcome]) -> Value
     json!({
         "trace": path.display().to_string(),
         "requests": trace.len(),
-        "cut_prompts": cut,
+        "cut_requests": cut,
         "speed": speed,
         "machine": hardware.name,
         "disk": { "read_bytes_s": disk.read, "write_bytes_s": disk.write },
