@@ -72,7 +72,7 @@ const XEON_135M: Hardware = Hardware {
     disk: DiskSpeed { read: 2.3e9, write: 1.2e9, latency: Duration::from_micros(200) },
 };
 
-/// One flash drive of a data centre (`NVMe` on `PCIe` 4), by the figures of its makers: nothing of this was measured by us.
+/// One flash drive of a data centre (`NVMe` on `PCIe` 4), as it is assumed to be: nothing of this was measured by us.
 const NVME: DiskSpeed = DiskSpeed { read: 6.5e9, write: 4e9, latency: Duration::from_micros(100) };
 
 /// Fitted to vLLM 0.25.1 in bf16 on one H200, random weights, 2026-11-15: prefill of 4,096 / 8,000 / 17,616 tokens in 30 / 50 / 131 ms
