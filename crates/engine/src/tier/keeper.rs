@@ -53,16 +53,6 @@ struct Underway {
     patience: Duration,
 }
 
-/// What came of looking at a transfer.
-enum Look {
-    /// More is to come.
-    Goes,
-    /// Time for this turn is over.
-    Interrupted,
-    /// Nothing more is coming, or nobody waits for it.
-    Over,
-}
-
 impl Keeper {
     pub(crate) fn new(tier: Arc<dyn Tier>, clock: Arc<dyn Clock>, blocks: usize) -> Self {
         let young = VecDeque::with_capacity(2 * blocks);
@@ -201,7 +191,7 @@ impl Keeper {
             if !waits_for(roster, underway) {
                 return false;
             }
-            let over = matches!(self.look(underway, roster, executor, end), Look::Over);
+            let over = self.take_arrived(underway, roster, executor, end);
             if over {
                 self.conclude(underway, roster, loading);
             }
@@ -212,24 +202,24 @@ impl Keeper {
         self.totals.copying += self.clock.now().saturating_sub(began);
     }
 
-    /// Takes what one transfer has.
-    fn look(
+    /// Takes what one transfer has, until `end`; whether nothing more is coming.
+    fn take_arrived(
         &mut self,
         underway: &mut Underway,
         roster: &mut Roster,
         executor: &mut dyn Executor,
         end: Duration,
-    ) -> Look {
+    ) -> bool {
         let block_tokens = roster.limits().block_tokens;
         loop {
             let (sequence, pool) = roster.get_with_pool(underway.slot);
             let next = sequence.computed / block_tokens;
             if sequence.fetching.is_none_or(|fetching| next >= fetching.end) {
-                return Look::Over;
+                return true;
             }
             let now = self.clock.now();
             if now >= end {
-                return Look::Interrupted;
+                return false;
             }
             let (block, mut imported) = (sequence.table.blocks()[next], false);
             let arrival = underway.transfer.poll(&mut |bytes| {
@@ -244,9 +234,9 @@ impl Keeper {
                 }
                 Arrival::Pending if now < underway.until => {
                     underway.missing = Some(now);
-                    return Look::Goes;
+                    return false;
                 }
-                _ => return Look::Over,
+                _ => return true,
             }
         }
     }
