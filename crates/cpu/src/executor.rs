@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ropeway_executor::{Batch, BlockId, CostGuess, Executor, ExecutorError, Guides, Limits, StepOutput};
-use ropeway_kernels::activations;
 use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::kv::{BLOCK, KvFormat, KvLayout};
+use ropeway_kernels::{activations, attention};
 use ropeway_machine::{LeaseRequest, Machine, Seat, Tenant, Threads};
 use ropeway_model::load::Progress;
 use ropeway_model::{
@@ -228,6 +228,7 @@ impl Executor for CpuExecutor {
             block_bytes: self.kv.block_bytes(),
             blocks: self.kv.blocks(),
             context: self.decoder.spec.context,
+            reach: self.decoder.spec.reach().map(|window| window + attention::SLACK),
             step_tokens: step.tokens,
             step_rows: step.rows,
             vocab: self.decoder.spec.vocab,

@@ -102,7 +102,8 @@ impl Request {
 
 /// Tokens that a prompt and its continuation may have together, if nobody else is there.
 pub fn room(limits: &Limits) -> usize {
-    limits.context.min(limits.blocks * limits.block_tokens)
+    let fits = limits.blocks_at_once(limits.context) <= limits.blocks;
+    if fits { limits.context } else { limits.context.min(limits.blocks * limits.block_tokens) }
 }
 
 /// Why a request was turned down at once.

@@ -9,6 +9,7 @@
 //! lists can't disagree with the sequences.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ropeway_executor::Limits;
@@ -140,10 +141,10 @@ impl Roster {
 
     /// A running sequence gives up its blocks beyond the first `kept`; without any it waits. Whether that interrupts it.
     pub fn shrink(&mut self, slot: Slot, kept: usize) -> bool {
-        let block_tokens = self.limits.block_tokens;
+        let limits = self.limits;
         let (sequence, pool) = self.get_with_pool(slot);
-        let interrupted = sequence.shrink(kept, pool, block_tokens);
-        if kept == 0 {
+        let interrupted = sequence.shrink(kept, pool, &limits);
+        if sequence.table.blocks().is_empty() {
             self.leave(slot);
             self.waiting.push(slot);
         }
@@ -152,9 +153,9 @@ impl Roster {
 
     /// Nothing more comes from a lower tier for a running sequence; without any block it waits.
     pub fn end_fetch(&mut self, slot: Slot) {
-        let block_tokens = self.limits.block_tokens;
+        let limits = self.limits;
         let (sequence, pool) = self.get_with_pool(slot);
-        sequence.end_fetch(pool, block_tokens);
+        sequence.end_fetch(pool, &limits);
         if sequence.table.blocks().is_empty() {
             self.leave(slot);
             self.waiting.push(slot);
@@ -195,17 +196,16 @@ impl Roster {
         sequence.table.prepare(pool, start, start + tokens, block_tokens)
     }
 
-    /// Blocks of a sequence, from the first that is not computed on, that a lower tier holds and that it could use.
-    pub fn fetchable(&self, slot: Slot) -> usize {
-        let (Some(tier), sequence) = (&self.tier, self.get(slot)) else { return 0 };
+    /// Blocks of a sequence after what is computed that a lower tier holds and that it could use. Only for a sequence that
+    /// waits may they begin further on: for their sake it gives up what it found in memory, not what it computed.
+    pub fn fetchable(&self, slot: Slot, waits: bool) -> Range<usize> {
+        let (Some(tier), sequence) = (&self.tier, self.get(slot)) else { return 0..0 };
         if !sequence.may_fetch(self.limits.block_tokens) {
-            return 0;
+            return 0..0;
         }
-        let first = sequence.computed / self.limits.block_tokens;
-        // The last token is always computed, for its logits are wanted.
-        let end = (sequence.tokens.len() - 1) / self.limits.block_tokens;
-        let held = |block: &usize| sequence.chain.get(*block).is_some_and(|hash| tier.holds(hash));
-        (first..end).take_while(held).count()
+        let found = sequence.found(&self.limits, |hash| tier.holds(hash));
+        let follows = found.start * self.limits.block_tokens == sequence.computed;
+        if waits || follows { found } else { 0..0 }
     }
 
     /// Whether the next block of a sequence is on its way already, for another one.
@@ -234,12 +234,12 @@ impl Roster {
         let Self { running, places, pool, .. } = self;
         let sequences = running.iter().filter_map(|slot| places[slot.index as usize].sequence.as_ref());
         let yielding = sequences.filter(|sequence| yields(sequence));
-        pool.held_only_by(yielding.map(|sequence| sequence.table.blocks()))
+        pool.held_only_by(yielding.map(|sequence| sequence.table.held()))
     }
 
     /// Checks what must always hold, at some expense.
     pub fn audit(&self) {
-        let running = self.running.iter().map(|slot| self.get(*slot).table.blocks());
+        let running = self.running.iter().map(|slot| self.get(*slot).table.held());
         self.pool.audit(running);
         for slot in &self.waiting {
             let sequence = self.get(*slot);

@@ -9,6 +9,9 @@
 //! There is no prefill phase and no decode phase: a sequence whose whole tokens get computed in a step is sampled in
 //! that step, and has one pending token for the next.
 
+mod blocks;
+
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +19,10 @@ use ropeway_executor::{Sampled, SamplingParams};
 
 use crate::draft::{Drafting, Quotable};
 use crate::guide::{Guidance, landing};
-use crate::kv::{BlockTable, Chain, Pool};
+use crate::kv::{BlockTable, Chain};
 use crate::request::{Class, ClientId};
 use crate::stream::{Event, EventSender, FinishReason, Usage};
 use crate::tokens::Tokens;
-
-/// How often a sequence waits for a lower tier in vain before it relies on computing.
-const MOST_FETCH_FAILURES: u32 = 2;
 
 /// A sequence's place in the roster, for as long as it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -276,12 +276,12 @@ impl Sequence {
     }
 
     /// Positions of the prompt tokens that a chunk of `tokens` scores.
-    pub fn scored(&self, tokens: usize) -> std::ops::Range<usize> {
+    pub fn scored(&self, tokens: usize) -> Range<usize> {
         self.scored_from(self.start(), tokens)
     }
 
     /// The same for a chunk that starts at `start`.
-    pub fn scored_from(&self, start: usize, tokens: usize) -> std::ops::Range<usize> {
+    pub fn scored_from(&self, start: usize, tokens: usize) -> Range<usize> {
         let (first, end) = (start + 1, start + tokens + 1);
         if self.rows_each() > 0 { first..end.min(self.ticket.prompt_len).max(first) } else { 0..0 }
     }
@@ -318,59 +318,6 @@ impl Sequence {
         self.ticket.class
     }
 
-    /// Blocks that all its known tokens need.
-    pub fn blocks_needed(&self, block_tokens: usize) -> usize {
-        self.len().div_ceil(block_tokens)
-    }
-
-    /// Blocks that it still needs for tokens it knows.
-    pub fn owed(&self, block_tokens: usize) -> usize {
-        self.blocks_needed(block_tokens).saturating_sub(self.table.blocks().len())
-    }
-
-    /// Takes over cached blocks for what comes next, as far as there are any; the last token is always computed, for
-    /// its logits are wanted. Returns the tokens gained.
-    pub fn adopt_cached(&mut self, pool: &mut Pool, block_tokens: usize) -> usize {
-        let before = self.computed;
-        while self.flying == 0
-            && self.computed + block_tokens < self.tokens.len()
-            && self.table.blocks().len() * block_tokens == self.computed
-            // A score needs the logits of the token before, and these are not cached.
-            && (self.score.is_none() || self.computed + block_tokens <= self.told)
-        {
-            let cached = self.chain.get(self.computed / block_tokens).and_then(|hash| pool.find(hash));
-            let Some(block) = cached else { break };
-            self.table.adopt(pool, block);
-            self.computed += block_tokens;
-        }
-        self.charged = self.charged.max(self.computed);
-        self.computed - before
-    }
-
-    /// Whether blocks of it can come from a lower tier now: nothing of it is being computed, and it has no rows that need more
-    /// than keys and values.
-    pub fn may_fetch(&self, block_tokens: usize) -> bool {
-        let is_still = self.flying == 0 && self.in_flight.is_none() && self.fetching.is_none();
-        let is_whole = self.table.blocks().len() * block_tokens == self.computed;
-        is_still && is_whole && self.score.is_none() && self.fetch_failures < MOST_FETCH_FAILURES
-    }
-
-    /// A block of it came from a lower tier, and is in its place. Nobody is charged for it.
-    pub fn land_fetched(&mut self, pool: &mut Pool, block_tokens: usize) {
-        self.advance(block_tokens, pool, block_tokens);
-        self.charged = self.charged.max(self.computed);
-        if self.epoch == 0 {
-            self.cached += block_tokens;
-            self.fetched += block_tokens;
-        }
-    }
-
-    /// Nothing more comes from a lower tier; blocks that were set aside for it are given back.
-    pub fn end_fetch(&mut self, pool: &mut Pool, block_tokens: usize) {
-        self.fetching = None;
-        self.trim(pool, block_tokens);
-    }
-
     /// A step that has a chunk of `tokens` of it is in flight.
     pub fn take_off(&mut self, step: u64, tokens: usize, gives: Gives) {
         self.flying += tokens;
@@ -385,47 +332,11 @@ impl Sequence {
         self.in_flight = self.in_flight.filter(|(latest, _)| *latest != step);
     }
 
-    /// Counts `tokens` more as computed, and names the blocks that became full.
-    pub fn advance(&mut self, tokens: usize, pool: &mut Pool, block_tokens: usize) {
-        let full = self.computed / block_tokens;
-        self.computed += tokens;
-        self.progressed = true;
-        self.guidance.advance(self.tokens.len().saturating_sub(self.computed));
-        self.chain.extend(&self.tokens);
-        for block in full..self.computed / block_tokens {
-            if let Some(hash) = self.chain.get(block) {
-                pool.register(self.table.blocks()[block], hash);
-            }
-        }
-    }
-
     /// Tokens computed that nobody was charged for yet; they are now.
     pub fn charge(&mut self) -> usize {
         let new = self.computed.saturating_sub(self.charged);
         self.charged = self.charged.max(self.computed);
         new
-    }
-
-    /// Takes its blocks out of the prefix cache: what is in them is not to be trusted.
-    pub fn distrust(&self, pool: &mut Pool) {
-        self.table.blocks().iter().for_each(|block| pool.unname(*block));
-    }
-
-    /// Gives up its blocks beyond the first `kept`, and what they held. Whether that interrupts it, and not only takes more
-    /// from what was interrupted before.
-    pub fn shrink(&mut self, kept: usize, pool: &mut Pool, block_tokens: usize) -> bool {
-        self.table.truncate(pool, kept);
-        self.computed = self.computed.min(kept * block_tokens);
-        (self.flying, self.fetching) = (0, None);
-        self.epoch += 1;
-        let interrupted = std::mem::take(&mut self.progressed);
-        self.preemptions += u32::from(interrupted);
-        interrupted
-    }
-
-    /// Gives back blocks that hold nothing computed: what drafts needed, when they were wrong.
-    pub fn trim(&mut self, pool: &mut Pool, block_tokens: usize) {
-        self.table.truncate(pool, self.start().div_ceil(block_tokens));
     }
 
     /// What it used until now, if it ends for this reason.

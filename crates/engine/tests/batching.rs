@@ -43,7 +43,7 @@ fn tokens(completion: &Completion) -> Vec<u32> {
 }
 
 fn expected(prompt: &[u32], count: usize) -> Vec<u32> {
-    MockExecutor::expected(LIMITS.vocab, prompt, 0, count)
+    MockExecutor::expected(&LIMITS, prompt, 0, count)
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn several_sequences_of_a_request_share_their_prompt_and_part_ways() {
         }
     }
     for (i, text) in texts.iter().enumerate() {
-        assert_eq!(*text, MockExecutor::expected(LIMITS.vocab, &prompt, i as u64, 9));
+        assert_eq!(*text, MockExecutor::expected(&LIMITS, &prompt, i as u64, 9));
     }
 }
 
@@ -242,7 +242,7 @@ fn bulk_makes_way_for_interactive_when_blocks_run_out() {
 fn seeds_and_end_tokens_are_honoured() {
     let (mut engine, handle, _) = engine(LIMITS, vec![]);
     let prompt = prompt(1, 9);
-    let want = MockExecutor::expected(LIMITS.vocab, &prompt, 77, 6);
+    let want = MockExecutor::expected(&LIMITS, &prompt, 77, 6);
     let mut request = Request::greedy(prompt, 6);
     request.params.seed = Seed(77);
     request.ends = vec![want[4]];

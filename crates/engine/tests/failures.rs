@@ -70,7 +70,7 @@ fn a_lost_device_is_restarted_and_every_text_goes_on() {
         let mut streams: Vec<_> = prompts.iter().map(submit).collect();
         run(&mut engine);
         let texts: Vec<_> = streams.iter_mut().map(|stream| tokens(&stream.collect())).collect();
-        let alone = |prompt: &Vec<u32>| MockExecutor::expected(LIMITS.vocab, prompt, 0, 12);
+        let alone = |prompt: &Vec<u32>| MockExecutor::expected(&LIMITS, prompt, 0, 12);
         assert_eq!(texts, prompts.iter().map(alone).collect::<Vec<_>>());
         assert_eq!((handle.board().device(), handle.board().metrics().restarts), (Device::Working, 1));
     }

@@ -60,7 +60,7 @@ fn run(target: MockExecutor, draft: MockExecutor) -> Metrics {
     while engine.step() == Stepped::Ran {}
     for (number, stream) in (0..).zip(&mut streams) {
         let Request { prompt, max_tokens, .. } = request(number);
-        let expected = MockExecutor::expected(VOCAB, &prompt, number, max_tokens.expect("given"));
+        let expected = MockExecutor::expected(&limits(64), &prompt, number, max_tokens.expect("given"));
         assert_eq!(tokens(stream), expected, "request {number}");
     }
     handle.board().metrics()
@@ -115,7 +115,7 @@ impl Drafter for Wrong {
         let mut deepest = 0;
         for Wanted { slot, sequence, most } in wanted {
             let tokens = [sequence.tokens.prompt(), sequence.tokens.answer()].concat();
-            let right = MockExecutor::expected(VOCAB, &tokens, sequence.params.seed.0, most);
+            let right = MockExecutor::expected(&limits(64), &tokens, sequence.params.seed.0, most);
             proposals.push(slot, right.into_iter().map(|token| (token + 1) % VOCAB as u32));
             deepest = deepest.max(most);
         }

@@ -62,7 +62,7 @@ fn prompt(of: u32, len: u32) -> Vec<u32> {
 }
 
 fn expected(prompt: &[u32]) -> Vec<u32> {
-    MockExecutor::expected(LIMITS.vocab, prompt, 0, 4)
+    MockExecutor::expected(&LIMITS, prompt, 0, 4)
 }
 
 fn said(completion: &Completion) -> Vec<u32> {

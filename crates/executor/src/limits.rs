@@ -11,6 +11,9 @@ pub struct Limits {
     pub blocks: usize,
     /// Longest sequence, in tokens, that positions and rope tables allow.
     pub context: usize,
+    /// Positions back to which a token's computation reads keys and values, its own included; `None` reads all. A block of which
+    /// nothing is read any more may be given to others.
+    pub reach: Option<usize>,
     /// Most tokens in one step.
     pub step_tokens: usize,
     /// Most rows that ask for logits in one step.
@@ -32,6 +35,7 @@ impl Limits {
         block_bytes: 0,
         blocks: 256,
         context: 1024,
+        reach: None,
         step_tokens: 128,
         step_rows: 32,
         vocab: 1000,
@@ -39,6 +43,18 @@ impl Limits {
         ahead: 0,
         cost: CostGuess::SMALL_CPU,
     };
+
+    /// The first block that a token at `position`, or any later one, reads.
+    pub fn first_read(&self, position: usize) -> usize {
+        self.reach.map_or(0, |reach| (position + 1).saturating_sub(reach) / self.block_tokens)
+    }
+
+    /// Blocks that a sequence of so many tokens needs at a time, computed a few tokens after another.
+    pub fn blocks_at_once(&self, tokens: usize) -> usize {
+        let all = tokens.div_ceil(self.block_tokens);
+        // The reach may begin and end inside a block, and one more is being filled.
+        self.reach.map_or(all, |reach| all.min(reach.div_ceil(self.block_tokens) + 2))
+    }
 }
 
 /// What a step is expected to cost before any was measured, in picoseconds.

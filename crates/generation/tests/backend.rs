@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 const LIMITS: Limits = Limits {
     block_tokens: 16,
     block_bytes: 0,
+    reach: None,
     blocks: 64,
     context: 256,
     step_tokens: 64,

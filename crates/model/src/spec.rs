@@ -226,4 +226,9 @@ impl DecoderSpec {
     pub fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
     }
+
+    /// Positions back to which some layer looks, the token's own included; `None` where one sees all.
+    pub fn reach(&self) -> Option<usize> {
+        self.layers.iter().map(|layer| layer.window).reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! A real executor's output depends on the KV of every earlier position. So does this one's: each position's "KV" is
 //! a running digest of all tokens up to it, kept in the block the table names, and a sampled token is a function of
-//! the digest it finds there. A block that is reused too early, shared wrongly or not copied in time gives another
-//! digest, and so another text than [`MockExecutor::expected`] says.
+//! the digest it finds there, or, where positions are read back to a [reach](Limits::reach), of all digests in it. A block that
+//! is reused too early, shared wrongly or not copied in time gives another digest, and so another text than
+//! [`MockExecutor::expected`] says.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -105,13 +106,18 @@ impl MockExecutor {
     }
 
     /// The tokens that any correct engine gets from continuing `prompt` alone.
-    pub fn expected(vocab: usize, prompt: &[u32], seed: u64, count: usize) -> Vec<u32> {
-        let mut digest = prompt.iter().fold(0, |digest, token| absorb(digest, *token));
+    pub fn expected(limits: &Limits, prompt: &[u32], seed: u64, count: usize) -> Vec<u32> {
+        let next = |digest: &mut u64, token: &u32| {
+            *digest = absorb(*digest, *token);
+            Some(*digest)
+        };
+        let mut digests: Vec<u64> = prompt.iter().scan(0, next).collect();
         let mut tokens = Vec::with_capacity(count);
         for position in prompt.len()..prompt.len() + count {
-            let token = choose(digest, seed, position as u64, vocab);
+            let seen = see(limits, position - 1, |position| digests[position]);
+            let token = choose(seen, seed, position as u64, limits.vocab);
             tokens.push(token);
-            digest = absorb(digest, token);
+            digests.push(absorb(digests[position - 1], token));
         }
         tokens
     }
@@ -216,7 +222,7 @@ impl MockExecutor {
         }
         let table = &batch.blocks[chunk.blocks.clone()];
         let position = chunk.start + (row.token - chunk.tokens.start);
-        let digest = self.digests[self.at(table, position)];
+        let digest = see(&self.limits, position, |position| self.digests[self.at(table, position)]);
         let chosen = || choose(digest, row.params.seed.0, row.position, self.limits.vocab);
         let token = match (row.ask, row.guide) {
             (Ask::Score(token), _) => token,
@@ -297,6 +303,12 @@ impl Executor for MockExecutor {
         self.restarts -= 1;
         Err(ExecutorError::Lost("the outage lasts".into()))
     }
+}
+
+/// What a row at `position` makes of the digests that it reads.
+fn see(limits: &Limits, position: usize, digest: impl Fn(usize) -> u64) -> u64 {
+    let first = limits.reach.map_or(position, |reach| (position + 1).saturating_sub(reach));
+    (first..position).fold(digest(position), |seen, position| mix(seen ^ digest(position)))
 }
 
 fn absorb(digest: u64, token: u32) -> u64 {

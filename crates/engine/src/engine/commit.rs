@@ -78,9 +78,9 @@ impl Engine {
     }
 
     fn advance(&mut self, chunk: Planned, tokens: usize) {
-        let block_tokens = self.roster.limits().block_tokens;
+        let limits = *self.roster.limits();
         let (sequence, pool) = self.roster.get_with_pool(chunk.slot);
-        sequence.advance(tokens, pool, block_tokens);
+        sequence.advance(tokens, pool, &limits);
         if chunk.prefill && sequence.is_prompt() {
             // After a preemption less may be there than was once found.
             let computed = sequence.computed.min(sequence.ticket.prompt_len);

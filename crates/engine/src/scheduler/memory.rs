@@ -56,7 +56,7 @@ impl Promises {
         *self = Self::default();
         for slot in roster.running() {
             let sequence = roster.get(*slot);
-            let (class, owed) = (sequence.class() as usize, sequence.owed(roster.limits().block_tokens));
+            let (class, owed) = (sequence.class() as usize, sequence.owed(roster.limits()));
             self.owed[class] += owed;
             self.kept[class] += 1;
             if is_protected(sequence, now) {
@@ -104,9 +104,8 @@ impl Promises {
     /// Finds blocks for a prompt's next tokens, or for fewer of them; takes them from less urgent sequences if need be.
     pub(super) fn find(&mut self, roster: &mut Roster, plan: &mut Plan, asking: Asking) -> Found {
         let Asking { slot, tokens, waits, insists, now } = asking;
-        let block_tokens = roster.limits().block_tokens;
         let sequence = roster.get(slot);
-        let (class, owed, resumes) = (sequence.class(), sequence.owed(block_tokens), sequence.resumes);
+        let (class, owed, resumes) = (sequence.class(), sequence.owed(roster.limits()), sequence.resumes);
         let own = if waits { 0 } else { 1 + if insists { owed } else { 0 } };
         let kept = self.kept_from(class).saturating_sub(own);
         let free = roster.pool.counts().available().saturating_sub(kept);
@@ -189,7 +188,7 @@ pub(super) fn relieve(
     while missing > 0 {
         let last = roster.running().iter().rev().find(|other| **other != slot);
         let Some(victim) = last.copied() else { break };
-        missing -= shrink(roster, plan, victim, missing, now);
+        missing = missing.saturating_sub(shrink(roster, plan, victim, missing, now));
     }
     let free = roster.pool.counts().available();
     fitting(roster, slot, roster.wanted(slot, tokens).min(free)).min(tokens)
@@ -209,7 +208,7 @@ fn reclaim(
             yields(sequence) && !sequence.table.blocks().is_empty()
         });
         let Some(victim) = yielding.copied().min_by_key(|slot| loss(roster, *slot, blocks)) else { return };
-        blocks -= shrink(roster, plan, victim, blocks, now);
+        blocks = blocks.saturating_sub(shrink(roster, plan, victim, blocks, now));
     }
 }
 
@@ -225,9 +224,10 @@ fn loss(roster: &Roster, slot: Slot, blocks: usize) -> impl Ord + use<> {
 
 /// Blocks that a sequence keeps if up to `blocks` of it are freed.
 fn kept(roster: &Roster, slot: Slot, blocks: usize) -> usize {
-    let table = &roster.get(slot).table;
-    let tail = table.tail_that_frees(&roster.pool, blocks);
-    table.blocks().len() - tail.unwrap_or(table.blocks().len())
+    let sequence = roster.get(slot);
+    let all = sequence.table.blocks().len();
+    let tail = sequence.table.tail_that_frees(&roster.pool, blocks);
+    sequence.keepable(all - tail.unwrap_or(all), roster.limits())
 }
 
 /// Takes up to `blocks` from the end of a running sequence; how many became free.

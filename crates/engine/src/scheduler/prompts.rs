@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::time::Duration;
 
 use ropeway_executor::{Class, Limits};
@@ -73,15 +74,19 @@ impl Scheduler {
 
     /// Gives the candidate a chunk, admitting it first if it waits.
     fn place(&mut self, roster: &mut Roster, plan: &mut Plan, prompt: Prompt) -> Placing {
-        let block_tokens = roster.limits().block_tokens;
+        let limits = *roster.limits();
         let (sequence, pool) = roster.get_with_pool(prompt.slot);
-        let gained = sequence.adopt_cached(pool, block_tokens);
-        let placing = match self.worth_fetching(roster, prompt.slot) {
-            Some(tokens) => self.try_fetch(roster, plan, prompt, tokens),
+        let before = sequence.computed;
+        sequence.adopt_cached(pool, &limits);
+        let placing = match self.worth_fetching(roster, prompt) {
+            Some(blocks) => self.try_fetch(roster, plan, prompt, blocks),
             None => self.try_place(roster, plan, prompt),
         };
         match placing {
-            Placing::Placed | Placing::Fetched => note_cached(roster.get_mut(prompt.slot), gained, plan),
+            Placing::Placed | Placing::Fetched => {
+                let sequence = roster.get_mut(prompt.slot);
+                note_cached(sequence, sequence.computed - before, plan);
+            }
             _ if prompt.waits => roster.stay(prompt.slot),
             _ => {}
         }
@@ -115,16 +120,24 @@ impl Scheduler {
         Placing::Placed
     }
 
-    /// Tokens whose blocks come sooner from a lower tier than they can be computed.
-    fn worth_fetching(&mut self, roster: &Roster, slot: Slot) -> Option<usize> {
+    /// Blocks that come sooner from a lower tier than what they stand for can be computed.
+    fn worth_fetching(&mut self, roster: &Roster, prompt: Prompt) -> Option<Range<usize>> {
         let loading = self.loading.as_mut()?;
-        let tokens = roster.fetchable(slot) * roster.limits().block_tokens;
-        let work = Work::chunk(roster.get(slot).computed, tokens, 0);
-        loading.is_worth(roster.fetchable(slot), self.cost.predict(work)).then_some(tokens)
+        let blocks = roster.fetchable(prompt.slot, prompt.waits);
+        let computed = roster.get(prompt.slot).computed;
+        let tokens = (blocks.end * roster.limits().block_tokens).saturating_sub(computed);
+        let work = Work::chunk(computed, tokens, 0);
+        loading.is_worth(blocks.len(), self.cost.predict(work)).then_some(blocks)
     }
 
     /// Sets memory aside for blocks that are to be fetched, admitting the candidate first if it waits.
-    fn try_fetch(&mut self, roster: &mut Roster, plan: &mut Plan, prompt: Prompt, tokens: usize) -> Placing {
+    fn try_fetch(
+        &mut self,
+        roster: &mut Roster,
+        plan: &mut Plan,
+        prompt: Prompt,
+        blocks: Range<usize>,
+    ) -> Placing {
         let Prompt { slot, waits, now, .. } = prompt;
         // What another one is about to have is shared with it then.
         if roster.is_on_its_way(slot) {
@@ -135,11 +148,16 @@ impl Scheduler {
         }
         let insists = self.judging(roster, now).insists_on_memory(roster.get(slot));
         let insists = insists || memory::is_protected(roster.get(slot), now);
-        let asking = Asking { slot, tokens, waits, insists, now };
-        let Found::For(tokens) = self.promises.find(roster, plan, asking) else { return Placing::NoRoom };
         let block_tokens = roster.limits().block_tokens;
-        let tokens = tokens / block_tokens * block_tokens;
-        if tokens == 0 || !memory::take(roster, plan, slot, tokens) {
+        let (sequence, pool) = roster.get_with_pool(slot);
+        let tokens = blocks.len() * block_tokens;
+        // Behind a gap only all of them are of use.
+        let least = if blocks.start > sequence.table.blocks().len() { tokens } else { block_tokens };
+        sequence.skip_to(blocks.start, pool, block_tokens);
+        let asking = Asking { slot, tokens, waits, insists, now };
+        let Found::For(fitting) = self.promises.find(roster, plan, asking) else { return Placing::NoRoom };
+        let fitting = fitting / block_tokens * block_tokens;
+        if fitting < least || !memory::take(roster, plan, slot, fitting) {
             return Placing::NoRoom;
         }
         if waits {
@@ -147,7 +165,7 @@ impl Scheduler {
             plan.admitted += 1;
         }
         let sequence = roster.get_mut(slot);
-        let end = (sequence.computed + tokens) / block_tokens;
+        let end = (sequence.computed + fitting) / block_tokens;
         sequence.fetching = Some(Fetching { transfer: None, end });
         plan.fetches.push(slot);
         Placing::Fetched
@@ -221,7 +239,7 @@ impl Scheduler {
         let limits = *roster.limits();
         let (sequence, pool) = roster.get_with_pool(slot);
         let waits = sequence.table.blocks().is_empty();
-        let gained = sequence.adopt_cached(pool, limits.block_tokens);
+        let gained = sequence.adopt_cached(pool, &limits);
         let sequence = roster.get(slot);
         let allowed = self.pace.allowed(self.judging(roster, now), sequence, Beside::default());
         let most = self.chunk(plan, sequence, allowed, &limits).unwrap_or(1);

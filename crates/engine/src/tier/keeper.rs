@@ -210,10 +210,10 @@ impl Keeper {
         executor: &mut dyn Executor,
         end: Duration,
     ) -> bool {
-        let block_tokens = roster.limits().block_tokens;
+        let limits = *roster.limits();
         loop {
             let (sequence, pool) = roster.get_with_pool(underway.slot);
-            let next = sequence.computed / block_tokens;
+            let next = sequence.computed / limits.block_tokens;
             if sequence.fetching.is_none_or(|fetching| next >= fetching.end) {
                 return true;
             }
@@ -227,10 +227,10 @@ impl Keeper {
             });
             match arrival {
                 Arrival::Block if imported => {
-                    sequence.land_fetched(pool, block_tokens);
+                    sequence.land_fetched(pool, &limits);
                     tell_progress(sequence);
                     (underway.landed, underway.until) = (underway.landed + 1, now + underway.patience);
-                    self.totals.fetched_tokens += block_tokens as u64;
+                    self.totals.fetched_tokens += limits.block_tokens as u64;
                 }
                 Arrival::Pending if now < underway.until => {
                     underway.missing = Some(now);

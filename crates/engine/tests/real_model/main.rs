@@ -2,6 +2,7 @@
 //! log-probabilities and alternatives, greedy and sampled.
 
 mod speculation;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

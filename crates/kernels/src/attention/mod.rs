@@ -27,6 +27,8 @@ use crate::memory::{Buffer, SharedMut};
 
 /// Keys of a tile: two blocks.
 pub(crate) const KEYS: usize = 2 * BLOCK;
+/// Positions before a row's window that its first tile may touch; they count for nothing.
+pub const SLACK: usize = KEYS - 1;
 /// Query rows a kernel handles together.
 pub(crate) const ROWS: usize = 6;
 /// Query rows of an item, about: enough to read a key tile from L1 many times.

@@ -40,7 +40,7 @@ impl Watched {
         let count = request.max_tokens.map_or(longest, |most| most.min(longest));
         let answer = |sequence: usize| {
             let seed = request.params.seed.0.wrapping_add(sequence as u64);
-            let expected = MockExecutor::expected(scenario.limits.vocab, &request.prompt, seed, count);
+            let expected = MockExecutor::expected(&scenario.limits, &request.prompt, seed, count);
             Answer { tokens: Vec::new(), expected, finished: false }
         };
         let answers = (0..request.sequences()).map(answer).collect();

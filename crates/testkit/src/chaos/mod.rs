@@ -157,7 +157,7 @@ impl Run {
         let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &settings);
         let engine = match scenario.drafts {
             Some(wrong) => {
-                let drafter = MockDrafter::new(scenario.limits.vocab, wrong, 7);
+                let drafter = MockDrafter::new(scenario.limits, wrong, 7);
                 engine.with_drafter(Box::new(drafter), Speculation::Always(8))
             }
             None => engine,

@@ -192,6 +192,7 @@ fn machine(rng: &mut Rng) -> Limits {
         ahead: rng.pick(&[0, 1]),
         tile: rng.pick(&[1, 6]),
         vocab: VOCAB,
+        reach: rng.pick(&[None, None, Some(7), Some(50)]),
         ..Limits::EXAMPLE
     }
 }
@@ -207,7 +208,7 @@ fn disk(rng: &mut Rng, limits: &Limits) -> Option<DiskNature> {
     let bad = DiskNature {
         room: rng.pick(&[8, 64, 1 << 20]),
         refuses: 0.2,
-        lies: 0.05,
+        lies: 0.1,
         hangs: rng.pick(&[0.0, 0.1]),
         forgets: 0.2,
         seed: rng.bits(),
