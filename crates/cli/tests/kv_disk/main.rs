@@ -1,5 +1,7 @@
 //! Keys and values on disk, with the real server and the default model: what survives, and that nothing wrong is ever used.
 
+mod circumstances;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::fs::{self, OpenOptions};
@@ -23,9 +25,13 @@ fn start(model: &str, folder: &Path, more: &[&str]) -> Server {
 }
 
 fn start_with(model: &str, folder: &Path, size: &str, more: &[&str]) -> Server {
+    Server::start(model, &[&keeping(folder, size), more].concat())
+}
+
+/// Flags of a server that keeps so much in this folder.
+fn keeping<'a>(folder: &'a Path, size: &'a str) -> [&'a str; 7] {
     let folder = folder.to_str().unwrap();
-    let fixed = ["--no-embeddings", "--kv-memory", "64MiB", "--kv-disk", size, "--kv-disk-dir", folder];
-    Server::start(model, &[&fixed, more].concat())
+    ["--no-embeddings", "--kv-memory", "64MiB", "--kv-disk", size, "--kv-disk-dir", folder]
 }
 
 /// An answer, and how many tokens of the prompt were cached.
