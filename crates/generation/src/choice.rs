@@ -17,8 +17,21 @@ pub(crate) struct ChoiceText {
     pub(crate) reasoning_tokens: usize,
     /// Whether a tool call began.
     pub(crate) called_tools: bool,
+    /// Calls of tools that it may have; it ends before another one.
+    pub(crate) most_calls: usize,
+    /// Whether it ended before a call that is too many.
+    is_full: bool,
     /// Whether more may come.
     pub(crate) is_open: bool,
+}
+
+/// What ends a choice before the model does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EarlyEnd {
+    /// A stop string is complete.
+    StopString(String),
+    /// It has as many calls of tools as it may have.
+    CallsFull,
 }
 
 /// Text that can be handed out, and the tokens since the last one.
@@ -45,19 +58,24 @@ impl ChoiceText {
             generated: 0,
             reasoning_tokens: 0,
             called_tools: false,
+            most_calls: usize::MAX,
+            is_full: false,
             is_open: true,
         }
     }
 
-    /// Takes the next token; the stop string that is complete by it, if one is.
-    pub(crate) fn push(&mut self, sampled: Sampled) -> (Output, Option<String>) {
+    /// Takes the next token; what ends the choice with it, if anything does.
+    pub(crate) fn push(&mut self, sampled: Sampled) -> (Output, Option<EarlyEnd>) {
         self.generated += 1;
         let stopping = self.stop.push(self.detokenizer.push(sampled.token));
         self.held.push(sampled);
         match stopping {
             Stopping::Text(text) if text.is_empty() => (Output::default(), None),
-            Stopping::Text(text) => (self.hand_out(text), None),
-            Stopping::Stopped { text, stop } => (self.hand_out(text), Some(stop)),
+            Stopping::Text(text) => {
+                let output = self.hand_out(text);
+                (output, self.is_full.then_some(EarlyEnd::CallsFull))
+            }
+            Stopping::Stopped { text, stop } => (self.hand_out(text), Some(EarlyEnd::StopString(stop))),
         }
     }
 
@@ -74,14 +92,14 @@ impl ChoiceText {
     /// What the parser held back; the last output of a choice.
     pub(crate) fn close(&mut self) -> Output {
         self.is_open = false;
-        let deltas = self.parser.as_mut().map(OutputParser::finish).unwrap_or_default();
-        self.note_calls(&deltas);
+        let mut deltas = self.parser.as_mut().map(OutputParser::finish).unwrap_or_default();
+        self.count_calls(&mut deltas);
         Output { deltas, tokens: Vec::new() }
     }
 
     fn hand_out(&mut self, text: String) -> Output {
         let tokens = std::mem::take(&mut self.held);
-        let deltas = match &mut self.parser {
+        let mut deltas = match &mut self.parser {
             None if text.is_empty() => Vec::new(),
             None => vec![Delta::Text(text)],
             Some(parser) => {
@@ -94,11 +112,19 @@ impl ChoiceText {
                 deltas
             }
         };
-        self.note_calls(&deltas);
+        self.count_calls(&mut deltas);
         Output { deltas, tokens }
     }
 
-    fn note_calls(&mut self, deltas: &[Delta]) {
+    /// Notes calls, and drops everything from the first one that is too many.
+    fn count_calls(&mut self, deltas: &mut Vec<Delta>) {
+        let is_extra =
+            |delta: &Delta| matches!(delta, Delta::ToolCall { index, .. } if *index >= self.most_calls);
+        let end = if self.is_full { Some(0) } else { deltas.iter().position(is_extra) };
+        if let Some(end) = end {
+            deltas.truncate(end);
+            self.is_full = true;
+        }
         self.called_tools |= deltas.iter().any(|delta| matches!(delta, Delta::ToolCall { .. }));
     }
 }

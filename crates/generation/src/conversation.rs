@@ -4,7 +4,7 @@
 use ropeway_text::{ChatRequest, OutputOptions, OutputStyle, Tokenizer, tools_as_text};
 use serde_json::{Map, Value};
 
-use crate::error::RequestError;
+use crate::error::{ErrorKind, RequestError};
 use crate::generator::Generator;
 use crate::structured::StructuredOutput;
 
@@ -22,6 +22,19 @@ pub enum ToolChoice {
     Named(String),
 }
 
+/// What happens to a conversation that does not fit into the context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// It is turned down.
+    #[default]
+    Refuse,
+    /// Its oldest messages are left out, but for those of the system.
+    DropOldest {
+        /// Tokens that the answer is to have room for, as far as a quarter of the context goes.
+        answer: usize,
+    },
+}
+
 /// A conversation to be answered.
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
@@ -35,6 +48,10 @@ pub struct Conversation {
     pub variables: Map<String, Value>,
     /// Whether reasoning is told apart from the answer; otherwise its tags are text.
     pub reasoning: bool,
+    /// Whether the answer ends before a second call of a tool.
+    pub single_call: bool,
+    /// What happens if it does not fit into the context.
+    pub overflow: Overflow,
 }
 
 impl Conversation {
@@ -45,19 +62,69 @@ impl Conversation {
         tokenizer: &Tokenizer,
     ) -> Result<Vec<u32>, RequestError> {
         self.check()?;
+        let Overflow::DropOldest { answer } = self.overflow else {
+            let messages = std::mem::take(&mut self.messages);
+            return self.encode_messages(messages, generator, tokenizer);
+        };
+        let context = generator.context();
+        let room = context - answer.min(context / 4).max(1).min(context);
+        self.encode_latest(room, generator, tokenizer)
+    }
+
+    /// The tokens for the latest messages that fit into so many tokens. The system's messages at the beginning stay, and
+    /// results of tools stay with their calls.
+    fn encode_latest(
+        &mut self,
+        room: usize,
+        generator: &Generator,
+        tokenizer: &Tokenizer,
+    ) -> Result<Vec<u32>, RequestError> {
+        let messages = std::mem::take(&mut self.messages);
+        let head = messages.iter().take_while(|message| message["role"] == "system").count();
+        let cuts: Vec<usize> = (head..messages.len()).filter(|at| messages[*at]["role"] != "tool").collect();
+        let kept = |cut: usize| messages[..head].iter().chain(&messages[cut..]).cloned().collect();
+        let encode = |cut: usize| match self.encode_messages(kept(cut), generator, tokenizer) {
+            Ok(tokens) if tokens.len() > room => Ok(None),
+            Ok(tokens) => Ok(Some(tokens)),
+            Err(error) if error.kind == ErrorKind::ContextLengthExceeded => Ok(None),
+            Err(error) => Err(error),
+        };
+        // The first cut leaves nothing out. Cuts before `from` are known not to fit, one at `to` is known to.
+        let (mut from, mut to, mut best) = (0, cuts.len(), None);
+        while from < to {
+            let middle = if from == 0 && to == cuts.len() { 0 } else { from.midpoint(to) };
+            match encode(cuts[middle])? {
+                Some(tokens) => (to, best) = (middle, Some(tokens)),
+                None => from = middle + 1,
+            }
+        }
+        best.map_or_else(
+            || {
+                let last = cuts.last().copied().unwrap_or(messages.len());
+                self.encode_messages(kept(last), generator, tokenizer)
+            },
+            Ok,
+        )
+    }
+
+    fn encode_messages(
+        &self,
+        messages: Vec<Value>,
+        generator: &Generator,
+        tokenizer: &Tokenizer,
+    ) -> Result<Vec<u32>, RequestError> {
         let tools = if self.tool_choice == ToolChoice::None { &[][..] } else { &self.tools };
         let described = (!tools.is_empty() && !generator.template.writes_tools())
-            .then(|| tools_as_text(&self.messages, tools));
+            .then(|| tools_as_text(&messages, tools));
         let request = ChatRequest {
             tools: Some(tools).filter(|tools| !tools.is_empty() && described.is_none()),
             variables: self.variables.clone(),
             max_bytes: generator.max_prompt_bytes(),
-            ..ChatRequest::new(described.as_deref().unwrap_or(&self.messages))
+            ..ChatRequest::new(described.as_deref().unwrap_or(&messages))
         };
         let template = &generator.template;
         let readied = template.ready(&request, tokenizer).map_err(|error| generator.unread(error))?;
-        drop(described);
-        self.messages = Vec::new();
+        drop((described, messages));
         template.encode_readied(readied, tokenizer).map_err(|error| generator.unread(error))
     }
 

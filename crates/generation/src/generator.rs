@@ -86,8 +86,13 @@ impl AdmittedDraft {
 enum OutputForm {
     /// They continue the prompt's text.
     Continuation,
-    /// They are a message of their own, to be parsed if there are options.
-    Message(Option<OutputOptions>),
+    /// They are a message of their own.
+    Message {
+        /// What it is parsed for, if for anything.
+        options: Option<OutputOptions>,
+        /// Whether it ends before a second call of a tool.
+        single_call: bool,
+    },
 }
 
 impl Generator {
@@ -213,7 +218,9 @@ impl Generator {
             Prompt::Conversation(mut conversation) => {
                 let tokens = conversation.encode(self, &tokenizer)?;
                 let options = conversation.output_options(&self.style, &self.prompt_end(&tokens));
-                (tokens, OutputForm::Message(options), conversation.structured(structured))
+                let single_call = conversation.single_call;
+                let form = OutputForm::Message { options, single_call };
+                (tokens, form, conversation.structured(structured))
             }
             Prompt::Text(text) => {
                 (self.encode_text(&text, &tokenizer)?, OutputForm::Continuation, structured)
@@ -272,9 +279,11 @@ impl Generator {
         let detokenizer = self.tokenizer.detokenizer();
         match form {
             OutputForm::Continuation => ChoiceText::new(detokenizer.continuing(), stop, None),
-            OutputForm::Message(options) => {
+            OutputForm::Message { options, single_call } => {
                 let parser = options.clone().map(|options| OutputParser::new(&self.style, options));
-                ChoiceText::new(detokenizer.showing(self.style.markup()), stop, parser)
+                let mut choice = ChoiceText::new(detokenizer.showing(self.style.markup()), stop, parser);
+                choice.most_calls = if *single_call { 1 } else { usize::MAX };
+                choice
             }
         }
     }

@@ -35,7 +35,7 @@ impl Prompt {
 }
 
 /// Bytes of all texts in a JSON value.
-fn text_bytes(value: &Value) -> usize {
+pub fn text_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
         Value::Array(items) => items.iter().map(text_bytes).sum(),

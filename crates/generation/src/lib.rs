@@ -10,7 +10,7 @@
 //! parse their own requests into a [`Job`] and render [`GenerationEvent`]s in their own form.
 //!
 //! # Layout
-//! - [`job`]: what is asked; [`conversation`]: messages and tools; [`sampling`]: parameter ranges; [`structured`]: the
+//! - [`job`]: what is asked; [`conversation`]: messages and tools; [`tools`]: which tools can be called; [`sampling`]: parameter ranges; [`structured`]: the
 //!   form that an answer has to follow; [`speculation`]: how much may be drafted.
 //! - [`generator`]: a model that generates text. [`stream`]: its output, from the events of `choice`. [`collect`]: whole
 //!   choices.
@@ -29,9 +29,10 @@ pub mod sampling;
 pub mod speculation;
 pub mod stream;
 pub mod structured;
+pub mod tools;
 
 pub use collect::{Choice, Collector, Generated, ToolCall, collect};
-pub use conversation::{Conversation, ToolChoice};
+pub use conversation::{Conversation, Overflow, ToolChoice};
 pub use error::{ErrorKind, RequestError};
 pub use generator::{AdmittedDraft, Drafted, Generator, Prepared};
 pub use identity::{Identity, unique};
@@ -40,3 +41,4 @@ pub use sampling::Sampling;
 pub use speculation::DraftDepth;
 pub use stream::{Finish, GenerationEvent, GenerationStream, StopReason, text_of};
 pub use structured::StructuredOutput;
+pub use tools::OfferedTools;

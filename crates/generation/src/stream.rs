@@ -10,7 +10,7 @@ use ropeway_engine::{DraftTotals, Event, EventStream, FinishReason, Usage};
 use ropeway_executor::Sampled;
 use ropeway_text::Delta;
 
-use crate::choice::{ChoiceText, Output};
+use crate::choice::{ChoiceText, EarlyEnd, Output};
 use crate::error::{ErrorKind, RequestError};
 
 /// Something that happened to a request.
@@ -160,14 +160,18 @@ impl GenerationStream {
     fn token(&mut self, index: usize, sampled: Sampled, drafting: DraftTotals) {
         self.has_begun = true;
         let Some(choice) = self.choices.get_mut(index).filter(|choice| choice.is_open) else { return };
-        let (output, stop) = choice.push(sampled);
+        let (output, end) = choice.push(sampled);
         let generated = choice.generated;
         self.hand_out(index, output);
-        if let Some(stop) = stop {
+        if let Some(end) = end {
             self.events.cancel(index as u32);
             let (prompt, cached) = (self.prompt_tokens, self.cached_tokens);
             let usage = Usage { prompt, cached, generated, drafting, ..Usage::default() };
-            self.close(index, StopReason::StopString(stop), usage);
+            let reason = match end {
+                EarlyEnd::StopString(stop) => StopReason::StopString(stop),
+                EarlyEnd::CallsFull => StopReason::EndOfText,
+            };
+            self.close(index, reason, usage);
         }
     }
 

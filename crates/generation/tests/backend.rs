@@ -10,8 +10,8 @@ use ropeway_engine::{
 };
 use ropeway_executor::{Limits, Sampled, SamplingParams};
 use ropeway_generation::{
-    Choice, Collector, Conversation, ErrorKind, GenerationEvent, GenerationStream, Generator, Job, Prompt,
-    RequestError, Sampling, StopReason, StructuredOutput, ToolChoice, collect,
+    Choice, Collector, Conversation, ErrorKind, GenerationEvent, GenerationStream, Generator, Job, Overflow,
+    Prompt, RequestError, Sampling, StopReason, StructuredOutput, ToolChoice, collect,
 };
 use ropeway_grammar::GrammarSpec;
 use ropeway_text::{ChatTemplate, Interrupt, SpecialTokens, Tokenizer};
@@ -149,6 +149,53 @@ fn reasoning_and_tool_calls_are_told_apart_from_text() {
     assert_eq!(serde_json::from_str::<Value>(&choice.tool_calls[0].arguments).unwrap(), json!({"at": 1}));
     assert!(choice.finish.called_tools && choice.finish.reasoning_tokens > 0);
     assert!(choice.finish.reasoning_tokens < choice.tokens.len());
+}
+
+#[test]
+fn an_answer_that_may_call_one_tool_ends_before_the_second_call() {
+    let tool = json!({"type": "function", "function": {"name": "sun", "parameters": {"type": "object"}}});
+    let call = "<tool_call>{\"name\": \"sun\", \"arguments\": {\"at\": 1}}</tool_call>";
+    for (single_call, calls) in [(false, 2), (true, 1)] {
+        let (generator, backend) = generator("", said(&format!("{call}\n{call}")));
+        let mut job = chat(vec![tool.clone()], ToolChoice::Auto);
+        let Prompt::Conversation(conversation) = &mut job.prompt else { unreachable!() };
+        conversation.single_call = single_call;
+        let mut stream = submit(&generator, job).unwrap();
+        let choices = choices(&mut stream).unwrap();
+        assert_eq!(choices[0].tool_calls.len(), calls);
+        assert_eq!(choices[0].tool_calls[0].arguments, "{\"at\": 1}");
+        assert_eq!((&choices[0].finish.reason, choices[0].text.as_str()), (&StopReason::EndOfText, ""));
+        assert_eq!(backend.open.lock().unwrap()[0].is_cancelled(0), single_call);
+    }
+}
+
+#[test]
+fn the_oldest_messages_make_room_and_results_stay_with_their_calls() {
+    let (generator, _) = generator("", Vec::new());
+    let message = |role: &str, text: &str| json!({"role": role, "content": format!("{text} ").repeat(20)});
+    for turns in 1..30 {
+        let mut messages = vec![message("system", "rule")];
+        for turn in 0..turns {
+            messages.extend([
+                message("user", &format!("ask{turn}")),
+                json!({"role": "assistant", "content": format!("call{turn}")}),
+                message("tool", &format!("result{turn}")),
+            ]);
+        }
+        let whole = Conversation {
+            messages,
+            overflow: Overflow::DropOldest { answer: 16 },
+            ..Conversation::default()
+        };
+        let tokens = generator.encode(Prompt::Conversation(whole)).unwrap();
+        let text = generator.tokenizer.decode(&tokens, SpecialTokens::Keep);
+        assert!(tokens.len() <= generator.context() - 16, "{turns}");
+        assert!(text.contains("rule") && text.contains(&format!("result{}", turns - 1)), "{turns}: {text}");
+        for turn in 0..turns {
+            let (call, result) = (format!("call{turn}"), format!("result{turn} "));
+            assert!(!text.contains(&result) || text.contains(&call), "{turns}: {text}");
+        }
+    }
 }
 
 #[test]

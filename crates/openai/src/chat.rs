@@ -4,7 +4,7 @@ mod render;
 
 pub use render::ChatRender;
 
-use ropeway_generation::{Conversation, Job, Prompt, RequestError};
+use ropeway_generation::{Conversation, Job, OfferedTools, Prompt, RequestError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -27,6 +27,7 @@ pub struct ChatCompletionRequest {
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
     functions: Option<Vec<Value>>,
+    parallel_tool_calls: Option<bool>,
     #[serde(flatten)]
     structured: StructuredFields,
     #[serde(flatten)]
@@ -49,16 +50,19 @@ impl ChatCompletionRequest {
             return Err(RequestError::invalid("functions are not supported; send tools").at("functions"));
         }
         let logprobs = logprobs(self.logprobs, self.top_logprobs)?;
+        let tool_choice = tool_choice::read(
+            self.tool_choice.as_ref(),
+            |named| named["function"]["name"].as_str().or_else(|| named["custom"]["name"].as_str()),
+            "tool_choice is none, auto, required or a function",
+        )?;
         let conversation = Conversation {
             messages: messages::messages(self.messages)?,
-            tools: self.tools.unwrap_or_default(),
-            tool_choice: tool_choice::read(
-                self.tool_choice.as_ref(),
-                |named| named["function"]["name"].as_str(),
-                "tool_choice is none, auto, required or a function",
-            )?,
+            tools: OfferedTools::of_functions(self.tools.unwrap_or_default()).callable(&tool_choice)?,
+            tool_choice,
             variables: self.chat_template_kwargs.unwrap_or_default(),
             reasoning: true,
+            single_call: self.parallel_tool_calls == Some(false),
+            ..Conversation::default()
         };
         let job = self.fields.job(Prompt::Conversation(conversation), logprobs, defaults)?;
         let max_tokens = self.max_completion_tokens.or(self.max_tokens).or(job.max_tokens);

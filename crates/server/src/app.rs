@@ -16,6 +16,7 @@ use crate::intake::budget::Budget;
 use crate::library::Shelf;
 use crate::model::Models;
 use crate::observe::{self, otlp::Exporter};
+use crate::openai::store::Store;
 use crate::ops::{self, health::Life};
 use crate::routes::Routes;
 use crate::{agents, anthropic, docs, generate, ollama, openai};
@@ -42,6 +43,8 @@ pub struct App {
     pub exporter: Option<Exporter>,
     /// Agents and sessions of all clients.
     pub agents: Agents,
+    /// Responses and conversations that clients come back to.
+    pub responses: Store,
     /// The disk area below the models' memory.
     pub disk: Option<Disk>,
 }
@@ -60,6 +63,7 @@ impl App {
             guard: Guard::default(),
             exporter: None,
             agents: Agents::default(),
+            responses: Store::default(),
             disk: None,
         }
     }

@@ -93,12 +93,16 @@ impl MessagesRequest {
     }
 
     fn conversation(self) -> Result<Conversation, RequestError> {
+        let choice = self.tool_choice.as_ref();
+        let tool_choice = translate::tool_choice(choice)?;
         Ok(Conversation {
-            tools: translate::tools(self.tools.unwrap_or_default()),
-            tool_choice: translate::tool_choice(self.tool_choice.as_ref())?,
+            tools: translate::tools(self.tools.unwrap_or_default()).callable(&tool_choice)?,
+            tool_choice,
+            single_call: choice.is_some_and(|choice| choice["disable_parallel_tool_use"] == true),
             variables: variables(self.thinking.as_ref()),
             reasoning: true,
             messages: translate::messages(self.system, self.messages)?,
+            ..Conversation::default()
         })
     }
 }

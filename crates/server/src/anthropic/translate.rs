@@ -6,7 +6,7 @@
 //! assistant: tool_use blocks     -> tool_calls; thinking -> reasoning_content
 //! ```
 
-use ropeway_generation::{RequestError, ToolChoice};
+use ropeway_generation::{OfferedTools, RequestError, ToolChoice};
 use ropeway_text::without_billing_line;
 use serde_json::{Map, Value, json};
 
@@ -130,18 +130,26 @@ fn join(text: &mut String, more: &str) {
     text.push_str(more);
 }
 
-/// Tools as templates know them. Tools that Anthropic's servers would run have no schema and are left out.
-pub fn tools(given: Vec<Value>) -> Vec<Value> {
-    let tool = |mut tool: Value| {
-        let schema = tool.get_mut("input_schema")?.take();
+/// Tools as templates know them. Those that Anthropic's servers would run, or whose schema only its models know, have no
+/// schema and are left out.
+pub fn tools(given: Vec<Value>) -> OfferedTools {
+    let mut offered = OfferedTools::default();
+    for mut tool in given {
+        let Some(schema) = tool.get_mut("input_schema").map(Value::take) else {
+            offered.leave_out(
+                tool["type"].as_str().unwrap_or("a tool without input_schema"),
+                tool["name"].as_str(),
+            );
+            continue;
+        };
         let mut function = Map::new();
         function.insert("name".into(), take(&mut tool, "name"));
         let description = tool.get_mut("description").map_or(json!(""), Value::take);
         function.insert("description".into(), description);
         function.insert("parameters".into(), schema);
-        Some(json!({ "type": "function", "function": function }))
-    };
-    given.into_iter().filter_map(tool).collect()
+        offered.add(json!({ "type": "function", "function": function }));
+    }
+    offered
 }
 
 /// Which tools may be called.
@@ -194,11 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn tools_without_a_schema_are_left_out() {
-        let given = vec![
-            json!({"name": "f", "input_schema": {"type": "object"}}),
-            json!({"type": "web_search_20250305", "name": "web_search"}),
-        ];
-        assert_eq!(tools(given).len(), 1);
+    fn tools_without_a_schema_are_left_out_unless_they_are_forced() {
+        let offered = || {
+            tools(vec![
+                json!({"name": "f", "input_schema": {"type": "object"}}),
+                json!({"type": "web_search_20250305", "name": "web_search"}),
+                json!({"type": "bash_20250124", "name": "bash"}),
+            ])
+        };
+        assert_eq!(offered().callable(&ToolChoice::Auto).unwrap().len(), 1);
+        assert_eq!(offered().callable(&ToolChoice::Required).unwrap().len(), 1);
+        assert!(offered().callable(&ToolChoice::Named("bash".into())).is_err());
     }
 }

@@ -6,7 +6,8 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropeway_generation::{
-    Conversation, Finish, GenerationEvent, Job, Prompt, RequestError, StopReason, ToolCall, collect,
+    Conversation, Finish, GenerationEvent, Job, OfferedTools, Prompt, RequestError, StopReason, ToolCall,
+    ToolChoice, collect,
 };
 use ropeway_text::Delta;
 use serde::Deserialize;
@@ -73,7 +74,7 @@ impl ChatRequest {
     fn into_job(self, context: usize) -> Result<Job, RequestError> {
         let conversation = Conversation {
             messages: self.messages.into_iter().map(message).collect::<Result<_, _>>()?,
-            tools: self.tools.unwrap_or_default(),
+            tools: OfferedTools::of_functions(self.tools.unwrap_or_default()).callable(&ToolChoice::Auto)?,
             variables: thinking(self.think.as_ref()),
             reasoning: self.think != Some(Value::Bool(false)),
             ..Conversation::default()

@@ -1,37 +1,58 @@
-//! `POST /v1/responses`: the newer way to ask for an answer, without a memory on this side.
+//! `/v1/responses`: answers that clients can come back to.
 //!
 //! ```text
-//! request   input items  -> messages as templates know them
-//! render    a whole answer -> output items
-//! stream    what is generated -> numbered events around output items
+//! request, echo   what is asked, and what a response repeats of it
+//! turn, memory    what it goes on from; input items -> messages (input), tools as the model sees them (tools)
+//! writer, render  what is generated -> numbered events around output items
+//! deliver         whole, streamed, or in the background
+//! manage, page    look at a response, its input, stop it, delete it
 //! ```
-//! Nothing is stored: `previous_response_id` and `conversation` are errors that say to send the whole conversation.
+//! What is stored, and how much of it, is the [`store`](super::store)'s.
 
+mod deliver;
+mod echo;
 mod input;
+pub mod items;
+pub mod manage;
+pub mod memory;
+pub mod page;
 mod render;
 mod request;
-mod stream;
+mod tools;
+mod turn;
+mod writer;
 
-use axum::Json;
-use axum::response::{IntoResponse, Response};
-use ropeway_generation::{Identity, collect};
+use axum::response::Response;
+use ropeway_generation::Identity;
 
 use super::OpenAiError;
+use crate::app::Shared;
 use crate::ask::{Ask, Opened};
+use crate::error::ApiError;
 use crate::generation::generate;
+use deliver::Delivering;
+pub use echo::metadata;
+use memory::Memory;
 use render::Render;
 pub use request::ResponsesRequest;
+use turn::Turn;
+use writer::Writer;
 
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
+    let memory = Memory { app: Shared::clone(ask.app()), tenant: ask.client().tenant() };
     let Opened::<ResponsesRequest> { request, model, caller } = ask.open().await?;
-    let (streams, wants_logprobs, echo) = (request.streams(), request.wants_logprobs(), request.echo());
-    let events = generate(&model, request.into_job()?, caller).await?;
+    let Turn { job, delivery, tools, echo, keeping } = Turn::read(memory, request, &caller.intake).await?;
+    let events = generate(&model, job, caller).await.map_err(about_input)?;
     let identity = Identity::new("resp_", &model.name);
-    let tokenizer = model.generator.tokenizer.clone();
-    let render = Render { identity, tokenizer, wants_logprobs, echo };
-    if streams {
-        return Ok(stream::respond(render, events));
+    let render = Render { identity, tokenizer: model.generator.tokenizer.clone(), delivery, tools, echo };
+    let delivering = Delivering { writer: Writer::new(render), events, keeping };
+    Ok(delivering.answer(delivery).await?)
+}
+
+/// What is wrong with messages is wrong with the input here.
+fn about_input(mut error: ApiError) -> ApiError {
+    if error.param.as_deref() == Some("messages") {
+        error.param = Some("input".into());
     }
-    let choice = collect(events).await?.only()?;
-    Ok(Json(render.whole(&choice)).into_response())
+    error
 }

@@ -1,46 +1,60 @@
-//! What clients send, and what of it a response repeats.
+//! What clients send, and the job that answers it.
 
 use ropeway_executor::SamplingParams;
 use ropeway_generation::job::seed;
-use ropeway_generation::{Conversation, Job, Prompt, RequestError, Sampling};
-use ropeway_openai::{structured, tool_choice};
+use ropeway_generation::{Conversation, Job, Overflow, Prompt, RequestError, Sampling};
+use ropeway_openai::structured;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::input;
+use super::tools::Toolbox;
+use super::{echo, input};
 use crate::ask::Wire;
 use crate::intake::shape::{Field, Holds};
 
 /// What clients send.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ResponsesRequest {
-    model: Option<String>,
-    input: Value,
-    instructions: Option<String>,
-    max_output_tokens: Option<usize>,
-    temperature: Option<f32>,
-    top_p: Option<f32>,
-    seed: Option<i64>,
-    top_logprobs: Option<u32>,
+    pub(super) model: Option<String>,
+    /// A text, or items: messages, calls of tools and what these gave, thoughts, references to items that are stored.
     #[serde(default)]
-    include: Option<Vec<String>>,
-    tools: Option<Vec<Value>>,
-    tool_choice: Option<Value>,
-    text: Option<Value>,
-    stream: Option<bool>,
-    background: Option<bool>,
-    previous_response_id: Option<Value>,
-    conversation: Option<Value>,
-    prompt: Option<Value>,
-    user: Option<String>,
-    session_id: Option<String>,
-    safety_identifier: Option<String>,
-    prompt_cache_key: Option<String>,
-    priority: Option<String>,
+    pub(super) input: Value,
+    pub(super) instructions: Option<String>,
+    pub(super) max_output_tokens: Option<usize>,
+    pub(super) max_tool_calls: Option<usize>,
+    pub(super) temperature: Option<f32>,
+    pub(super) top_p: Option<f32>,
+    pub(super) seed: Option<i64>,
+    pub(super) top_logprobs: Option<u32>,
+    #[serde(default)]
+    pub(super) include: Option<Vec<String>>,
+    pub(super) tools: Option<Vec<Value>>,
+    pub(super) tool_choice: Option<Value>,
+    /// Whether an answer may call several tools.
+    pub(super) parallel_tool_calls: Option<bool>,
+    pub(super) text: Option<Value>,
+    pub(super) reasoning: Option<Value>,
+    /// `auto` leaves out the oldest items where the context is too small; `disabled` is an error then.
+    pub(super) truncation: Option<String>,
+    pub(super) stream: Option<bool>,
+    /// Whether the response can be asked for later; it can unless this is false.
+    pub(super) store: Option<bool>,
+    /// Answer at once, and go on when the client has left.
+    pub(super) background: Option<bool>,
+    /// The response to go on from.
+    pub(super) previous_response_id: Option<String>,
+    /// The conversation to go on with: its id, or an object with it.
+    pub(super) conversation: Option<Value>,
+    pub(super) prompt: Option<Value>,
+    pub(super) user: Option<String>,
+    pub(super) session_id: Option<String>,
+    pub(super) safety_identifier: Option<String>,
+    pub(super) prompt_cache_key: Option<String>,
+    pub(super) priority: Option<String>,
     /// Cached prompts are shared only with requests of the same salt.
-    cache_salt: Option<String>,
-    metadata: Option<Value>,
+    pub(super) cache_salt: Option<String>,
+    pub(super) metadata: Option<Value>,
 }
 
 impl Wire for ResponsesRequest {
@@ -76,21 +90,60 @@ impl Wire for ResponsesRequest {
     }
 }
 
+/// How a response is handed over, and what is in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery {
+    /// Whether it is streamed.
+    pub streams: bool,
+    /// Whether it runs on without its client.
+    pub is_background: bool,
+    /// Whether it can be asked for later.
+    pub stores: bool,
+    /// Whether the text's log-probabilities are in it.
+    pub has_logprobs: bool,
+    /// Whether thoughts are in it in a form that is sent back as it is.
+    pub has_sealed_reasoning: bool,
+}
+
 impl ResponsesRequest {
-    /// Whether the answer is to be streamed.
-    pub fn streams(&self) -> bool {
-        self.stream.unwrap_or(false)
+    /// How the response is handed over.
+    pub fn delivery(&self) -> Delivery {
+        let includes = |what: &str| self.include.iter().flatten().any(|included| included == what);
+        Delivery {
+            streams: self.stream == Some(true),
+            is_background: self.background == Some(true),
+            stores: self.store != Some(false),
+            has_logprobs: includes("message.output_text.logprobs"),
+            has_sealed_reasoning: includes("reasoning.encrypted_content"),
+        }
     }
 
-    /// Whether the text's log-probabilities are wanted.
-    pub fn wants_logprobs(&self) -> bool {
-        self.include.iter().flatten().any(|what| what == "message.output_text.logprobs")
+    /// The conversation that it is part of.
+    pub fn conversation_id(&self) -> Result<Option<&str>, RequestError> {
+        match &self.conversation {
+            None | Some(Value::Null) => Ok(None),
+            Some(given) => {
+                let id = given.as_str().or_else(|| given["id"].as_str());
+                let bad = || RequestError::invalid("conversation is an id, or an object with one");
+                id.map(Some).ok_or_else(|| bad().at("conversation"))
+            }
+        }
     }
 
-    /// The job that answers it.
-    pub fn into_job(self) -> Result<Job, RequestError> {
-        self.check()?;
-        let logprobs = self.wants_logprobs().then(|| self.top_logprobs.unwrap_or(0));
+    /// The tools, those that items among the input bring included.
+    pub fn toolbox(&mut self, items: &mut [Value]) -> Result<Toolbox, RequestError> {
+        let mut tools = self.tools.take().unwrap_or_default();
+        for item in items.iter_mut().filter(|item| item["type"] == "additional_tools") {
+            if let Value::Array(more) = item["tools"].take() {
+                tools.extend(more);
+            }
+        }
+        Toolbox::read(tools)
+    }
+
+    /// The job that answers these items.
+    pub fn into_job(self, items: Vec<Value>, tools: Toolbox) -> Result<Job, RequestError> {
+        let logprobs = self.delivery().has_logprobs.then(|| self.top_logprobs.unwrap_or(0));
         if logprobs.is_none() && self.top_logprobs.is_some_and(|top| top > 0) {
             let what = "top_logprobs needs \"message.output_text.logprobs\" in include";
             return Err(RequestError::invalid(what).at("top_logprobs"));
@@ -103,18 +156,21 @@ impl ResponsesRequest {
             logprobs,
             ..plain
         })?;
-        let format = self.format().cloned();
+        let format = echo::format(&self).cloned();
+        let (tool_choice, tools) = tools.choose(self.tool_choice.as_ref())?;
         let conversation = Conversation {
-            messages: input::messages(self.instructions.as_deref(), self.input)?,
-            tools: self.tools.into_iter().flatten().map(tool).collect::<Result<_, _>>()?,
-            tool_choice: tool_choice::read(
-                self.tool_choice.as_ref(),
-                |named| named["name"].as_str().filter(|_| named["type"] == "function"),
-                "tool_choice is none, auto, required or a function with a name",
-            )?,
+            variables: self.thinking(),
+            single_call: self.parallel_tool_calls == Some(false),
+            overflow: self.overflow(),
+            messages: input::messages(self.instructions.as_deref(), items)?,
+            tools,
+            tool_choice,
             reasoning: true,
-            ..Conversation::default()
         };
+        if conversation.messages.is_empty() {
+            let what = "there is nothing to answer; send input, or previous_response_id or conversation";
+            return Err(RequestError::invalid(what).at("input"));
+        }
         Ok(Job {
             max_tokens: self.max_output_tokens,
             structured: structured::response_format(format, "text.format")?,
@@ -122,61 +178,26 @@ impl ResponsesRequest {
         })
     }
 
-    fn format(&self) -> Option<&Value> {
-        self.text.as_ref()?.get("format")
+    fn overflow(&self) -> Overflow {
+        match self.truncation.as_deref() {
+            Some("auto") => Overflow::DropOldest { answer: self.max_output_tokens.unwrap_or(usize::MAX) },
+            _ => Overflow::Refuse,
+        }
     }
 
-    /// Turns down what can't be honoured.
-    fn check(&self) -> Result<(), RequestError> {
-        let given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
-        for (name, value) in
-            [("previous_response_id", &self.previous_response_id), ("conversation", &self.conversation)]
-        {
-            if given(value) {
-                let what = "responses are not kept here; send the whole conversation as input";
-                return Err(RequestError::invalid(what).at(name));
-            }
-        }
-        if given(&self.prompt) {
-            let what = "there are no stored prompts here; send instructions and input";
-            return Err(RequestError::invalid(what).at("prompt"));
-        }
-        if self.background == Some(true) {
-            let what = "answers are not kept for later; leave background out, or stream";
-            return Err(RequestError::invalid(what).at("background"));
-        }
-        Ok(())
+    /// Models whose thinking can be switched listen to `enable_thinking`, some to how much of it is asked for.
+    fn thinking(&self) -> Map<String, Value> {
+        let effort = self.reasoning.as_ref().and_then(|reasoning| reasoning["effort"].as_str());
+        let Some(effort) = effort else { return Map::new() };
+        let mut variables = Map::new();
+        variables.insert("enable_thinking".into(), (effort != "none").into());
+        let known = match effort {
+            "none" => None,
+            "minimal" => Some("low"),
+            "xhigh" | "max" => Some("high"),
+            other => Some(other),
+        };
+        variables.extend(known.map(|known| ("reasoning_effort".to_owned(), known.into())));
+        variables
     }
-
-    /// What every response repeats of its request.
-    pub fn echo(&self) -> Value {
-        json!({
-            "instructions": self.instructions,
-            "max_output_tokens": self.max_output_tokens,
-            "metadata": self.metadata.clone().unwrap_or_else(|| json!({})),
-            "parallel_tool_calls": true,
-            "previous_response_id": null,
-            "reasoning": { "effort": null, "summary": null },
-            "store": false,
-            "temperature": self.temperature.unwrap_or(1.0),
-            "text": { "format": self.format().cloned().unwrap_or_else(|| json!({ "type": "text" })) },
-            "tool_choice": self.tool_choice.clone().unwrap_or_else(|| json!("auto")),
-            "tools": self.tools.clone().unwrap_or_default(),
-            "top_logprobs": self.top_logprobs.unwrap_or(0),
-            "top_p": self.top_p.unwrap_or(1.0),
-            "truncation": "disabled",
-            "user": self.user,
-        })
-    }
-}
-
-/// A tool as templates know it. Only functions: what OpenAI's own servers would run can't be run here.
-fn tool(mut given: Value) -> Result<Value, RequestError> {
-    let is_function = given["type"] == "function" && given["name"].is_string();
-    let Some(fields) = given.as_object_mut().filter(|_| is_function) else {
-        let what = format!("a tool is a function with a name here, not {}", given["type"]);
-        return Err(RequestError::invalid(what).at("tools"));
-    };
-    fields.shift_remove("type");
-    Ok(json!({ "type": "function", "function": given }))
 }
