@@ -117,8 +117,8 @@ pub enum Rejected {
     NothingToDo,
     /// The prompt leaves no room for an answer, even alone.
     #[error(
-        "the prompt has {tokens} tokens, but prompt and answer together have room for {room}; shorten the prompt, or \
-         raise --context or --kv-memory"
+        "This model's maximum context length is {room} tokens for prompt and answer together. However, the prompt has {tokens} \
+         tokens; shorten it, or raise --context or --kv-memory"
     )]
     TooLong {
         /// Tokens of the prompt.

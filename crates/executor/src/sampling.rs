@@ -1,5 +1,7 @@
 //! How a row of logits becomes a token, as plain data.
 
+use std::sync::Arc;
+
 /// Key of a sequence's random choices. Together with the position of a token it decides that choice alone:
 /// not the batch, not the other sequences, not the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -31,6 +33,8 @@ pub struct SamplingParams {
     pub penalty_window: Option<u32>,
     /// Added to the logits of single tokens, before everything else.
     pub logit_bias: Vec<(u32, f32)>,
+    /// If there, no others are chosen; ascending.
+    pub allowed: Option<Arc<[u32]>>,
     /// Key of the random choices.
     pub seed: Seed,
     /// How many most likely tokens to report beside the chosen one; `None` asks for no log-probabilities.
@@ -50,6 +54,7 @@ impl Default for SamplingParams {
             frequency_penalty: 0.0,
             penalty_window: None,
             logit_bias: Vec::new(),
+            allowed: None,
             seed: Seed(0),
             logprobs: None,
         }

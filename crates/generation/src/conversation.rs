@@ -35,6 +35,18 @@ pub enum Overflow {
     },
 }
 
+/// How the prompt of a conversation ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// With the opening of the assistant's next message.
+    #[default]
+    Answer,
+    /// With the last message, which is the assistant's and goes on.
+    Continue,
+    /// With the end of the last message.
+    Closed,
+}
+
 /// A conversation to be answered.
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
@@ -52,6 +64,8 @@ pub struct Conversation {
     pub single_call: bool,
     /// What happens if it does not fit into the context.
     pub overflow: Overflow,
+    /// How its prompt ends.
+    pub ending: Ending,
 }
 
 impl Conversation {
@@ -109,6 +123,20 @@ impl Conversation {
 
     fn encode_messages(
         &self,
+        mut messages: Vec<Value>,
+        generator: &Generator,
+        tokenizer: &Tokenizer,
+    ) -> Result<Vec<u32>, RequestError> {
+        let begun = if self.ending == Ending::Continue { Some(begun(&mut messages)?) } else { None };
+        let mut tokens = self.encode_whole(messages, generator, tokenizer)?;
+        if let Some(text) = begun {
+            tokens.extend(generator.encode_begun(&tokens, &text, tokenizer)?);
+        }
+        Ok(tokens)
+    }
+
+    fn encode_whole(
+        &self,
         messages: Vec<Value>,
         generator: &Generator,
         tokenizer: &Tokenizer,
@@ -120,6 +148,7 @@ impl Conversation {
             tools: Some(tools).filter(|tools| !tools.is_empty() && described.is_none()),
             variables: self.variables.clone(),
             max_bytes: generator.max_prompt_bytes(),
+            add_generation_prompt: self.ending != Ending::Closed,
             ..ChatRequest::new(described.as_deref().unwrap_or(&messages))
         };
         let template = &generator.template;
@@ -179,6 +208,20 @@ impl Conversation {
         };
         self.tools.iter().filter(may).collect()
     }
+}
+
+/// Takes the text of the last message, which is the beginning of the answer.
+fn begun(messages: &mut Vec<Value>) -> Result<String, RequestError> {
+    let bad = |message: &str| RequestError::invalid(message).at("messages");
+    let last = messages.pop().filter(|last| last["role"] == "assistant");
+    let last = last.ok_or_else(|| bad("only a last message of the assistant can be continued"))?;
+    if messages.is_empty() {
+        return Err(bad("there is no message before the one to continue"));
+    }
+    if last.get("tool_calls").is_some_and(|calls| calls.as_array().is_some_and(|calls| !calls.is_empty())) {
+        return Err(bad("a message that calls tools can't be continued"));
+    }
+    Ok(last["content"].as_str().unwrap_or_default().to_owned())
 }
 
 fn tool_name(tool: &Value) -> Option<&str> {

@@ -48,17 +48,34 @@ pub struct RequestError {
     pub message: String,
     /// When to try again, where that is known.
     pub retry_after: Option<Duration>,
+    /// How much too long a prompt is, if it is.
+    pub excess: Option<Excess>,
+}
+
+/// A prompt that does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Excess {
+    /// Its tokens, or at least so many.
+    pub tokens: usize,
+    /// Tokens that prompt and answer may have together.
+    pub room: usize,
 }
 
 impl RequestError {
     /// A failure of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, field: None, message: message.into(), retry_after: None }
+        Self { kind, field: None, message: message.into(), retry_after: None, excess: None }
     }
 
     /// The request is wrong.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidRequest, message)
+    }
+
+    /// The prompt has so many tokens, or more, and does not fit.
+    pub(crate) fn too_long(excess: Excess, message: impl Into<String>) -> Self {
+        let error = Self { excess: Some(excess), ..Self::new(ErrorKind::ContextLengthExceeded, message) };
+        error.at("messages")
     }
 
     /// Names the field at fault.
@@ -80,11 +97,12 @@ impl From<Rejected> for RequestError {
             }
             Rejected::QueueFull { .. } | Rejected::Closed => (ErrorKind::Overloaded, None),
         };
-        let retry_after = match rejected {
-            Rejected::QueueFull { retry_after, .. } => Some(retry_after),
-            _ => None,
+        let (retry_after, excess) = match rejected {
+            Rejected::QueueFull { retry_after, .. } => (Some(retry_after), None),
+            Rejected::TooLong { tokens, room } => (None, Some(Excess { tokens, room })),
+            _ => (None, None),
         };
-        Self { kind, field: field.map(Into::into), message: rejected.to_string(), retry_after }
+        Self { kind, field: field.map(Into::into), message: rejected.to_string(), retry_after, excess }
     }
 }
 

@@ -6,12 +6,13 @@ use ropeway_engine::request::room;
 use ropeway_engine::{Backend, Request};
 use ropeway_grammar::{Admitted, Compiler, Workers};
 use ropeway_text::{
-    Around, ChatTemplate, InText, Interrupt, OutputOptions, OutputParser, OutputStyle, Special,
+    Around, ChatTemplate, InText, Infill, Interrupt, OutputOptions, OutputParser, OutputStyle, Special,
     SpecialTokens, TextError, Tokenizer,
 };
 
 use crate::choice::ChoiceText;
-use crate::error::{ErrorKind, RequestError};
+use crate::conversation::Ending;
+use crate::error::{ErrorKind, Excess, RequestError};
 use crate::job::{Job, Prompt};
 use crate::speculation::DraftDepth;
 use crate::stream::GenerationStream;
@@ -20,8 +21,8 @@ use crate::structured::GrammarWish;
 /// Tokens at the end of a prompt in which a template may have opened the model's reasoning.
 const PROMPT_END: usize = 16;
 
-/// How a predicted answer is tokenised: as the middle of a text, in which nothing is special.
-const PREDICTED: Special = Special { in_text: InText::Plain, around: Around::Omit };
+/// How the middle of a text is tokenised, in which nothing is special: a predicted answer, one that was begun.
+const MIDDLE: Special = Special { in_text: InText::Plain, around: Around::Omit };
 
 /// A model that generates text.
 pub struct Generator {
@@ -92,6 +93,8 @@ enum OutputForm {
         options: Option<OutputOptions>,
         /// Whether it ends before a second call of a tool.
         single_call: bool,
+        /// Whether its beginning is part of the prompt.
+        begun: bool,
     },
 }
 
@@ -143,8 +146,64 @@ impl Generator {
         match prompt {
             Prompt::Conversation(mut conversation) => conversation.encode(self, &tokenizer),
             Prompt::Text(text) => self.encode_text(&text, &tokenizer),
+            Prompt::Between { prefix, suffix } => self.encode_between(&prefix, &suffix, &tokenizer),
             Prompt::Tokens(tokens) => Ok(tokens),
         }
+    }
+
+    /// Whether the model was trained to fill in what is missing between two texts.
+    pub fn fills_in(&self) -> bool {
+        Infill::of(&self.tokenizer).is_some()
+    }
+
+    fn encode_between(
+        &self,
+        prefix: &str,
+        suffix: &str,
+        tokenizer: &Tokenizer,
+    ) -> Result<Vec<u32>, RequestError> {
+        let Some(infill) = Infill::of(tokenizer) else {
+            let message = "this model can't fill in before a suffix: it has no tokens for that; leave it out";
+            return Err(RequestError::invalid(message).at("suffix"));
+        };
+        let part = |text: &str| tokenizer.encode(text, MIDDLE).map_err(|error| self.unread(error));
+        Ok(infill.prompt(part(prefix)?, part(suffix)?))
+    }
+
+    /// The tokens of an answer's beginning, after those of its prompt: thoughts that the template opened are over then.
+    pub(crate) fn encode_begun(
+        &self,
+        prompt: &[u32],
+        text: &str,
+        tokenizer: &Tokenizer,
+    ) -> Result<Vec<u32>, RequestError> {
+        let mut tokens = Vec::new();
+        if let Some(close) = self.style.open_reasoning(&self.prompt_end(prompt)) {
+            let close = tokenizer.encode(&format!("{close}\n\n"), Special::TEMPLATE);
+            tokens.extend(close.map_err(|error| self.unread(error))?);
+        }
+        tokens.extend(tokenizer.encode(text, MIDDLE).map_err(|error| self.unread(error))?);
+        Ok(tokens)
+    }
+
+    /// The tokens that words consist of, each with and without a space before it.
+    fn single_tokens(&self, words: &[String]) -> Result<Vec<u32>, RequestError> {
+        let mut tokens = Vec::new();
+        for word in words {
+            let before = tokens.len();
+            for form in [word.clone(), format!(" {}", word.trim_start())] {
+                if let [token] = self.tokenizer.encode(&form, MIDDLE)?[..] {
+                    tokens.push(token);
+                }
+            }
+            if tokens.len() == before {
+                let message = format!(
+                    "{word:?} is more than one token to this model, and can't be kept out of its answer; leave it out"
+                );
+                return Err(RequestError::invalid(message).at("bad_words"));
+            }
+        }
+        Ok(tokens)
     }
 
     fn encode_text(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>, RequestError> {
@@ -167,27 +226,27 @@ impl Generator {
     fn too_many_tokens(&self, most: usize) -> RequestError {
         let room = self.context();
         let message = format!(
-            "the prompt has more than {most} tokens, but prompt and answer together have room for {room}; shorten the \
-             prompt, or raise --context or --kv-memory"
+            "This model's maximum context length is {room} tokens for prompt and answer together. However, the prompt has more \
+             than {most} tokens; shorten it, or raise --context or --kv-memory"
         );
-        RequestError::new(ErrorKind::ContextLengthExceeded, message).at("messages")
+        RequestError::too_long(Excess { tokens: most + 1, room }, message)
     }
 
     /// The error for a text that can't fit, however it is tokenised.
     fn prompt_too_long(&self) -> RequestError {
         let (bytes, room) = (self.max_prompt_bytes(), self.context());
         let message = format!(
-            "the prompt has more than {bytes} bytes, which never fit into the {room} tokens that prompt and answer have room \
-             for; shorten it, or raise --context or --kv-memory"
+            "This model's maximum context length is {room} tokens for prompt and answer together. However, the prompt has more \
+             than {bytes} bytes, which never fit; shorten it, or raise --context or --kv-memory"
         );
-        RequestError::new(ErrorKind::ContextLengthExceeded, message).at("messages")
+        RequestError::too_long(Excess { tokens: room + 1, room }, message)
     }
 
     /// The model's tokens for a predicted answer, which may have as many as a prompt.
     fn predict(&self, text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>, RequestError> {
         let room = self.context();
         if text.len() <= self.max_prompt_bytes() {
-            match tokenizer.encode(text, PREDICTED) {
+            match tokenizer.encode(text, MIDDLE) {
                 Ok(tokens) if tokens.len() < room => return Ok(tokens),
                 Ok(_) | Err(TextError::TooManyTokens { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -218,28 +277,38 @@ impl Generator {
             Prompt::Conversation(mut conversation) => {
                 let tokens = conversation.encode(self, &tokenizer)?;
                 let options = conversation.output_options(&self.style, &self.prompt_end(&tokens));
-                let single_call = conversation.single_call;
-                let form = OutputForm::Message { options, single_call };
+                let (single_call, begun) =
+                    (conversation.single_call, conversation.ending == Ending::Continue);
+                let form = OutputForm::Message { options, single_call, begun };
                 (tokens, form, conversation.structured(structured))
             }
             Prompt::Text(text) => {
                 (self.encode_text(&text, &tokenizer)?, OutputForm::Continuation, structured)
             }
+            Prompt::Between { prefix, suffix } => {
+                (self.encode_between(&prefix, &suffix, &tokenizer)?, OutputForm::Continuation, structured)
+            }
             Prompt::Tokens(tokens) => (tokens, OutputForm::Continuation, structured),
         };
+        if let Some(most) = job.last_prompt_tokens {
+            tokens.drain(..tokens.len().saturating_sub(most));
+        }
         let grammar = structured.map(|structured| structured.after(self, &self.prompt_end(&tokens)));
         if !context.is_empty() {
             tokens.splice(..0, context);
         }
         let prediction = prediction.map(|text| self.predict(&text, &tokenizer)).transpose()?;
-        let ends = if job.ignore_eos { Vec::new() } else { self.tokenizer.eos_tokens().to_vec() };
+        let own_ends = if job.ignore_eos { &[] } else { self.tokenizer.eos_tokens() };
+        let mut params = job.sampling.into_params();
+        let banned = self.single_tokens(&job.bad_words)?;
+        params.logit_bias.extend(banned.into_iter().map(|token| (token, f32::NEG_INFINITY)));
         let request = Request {
             prompt: tokens,
-            params: job.sampling.into_params(),
+            params,
             max_tokens: job.max_tokens,
             min_tokens: job.min_tokens,
             score_prompt: job.prompt_logprobs,
-            ends,
+            ends: [own_ends, &job.stop_tokens].concat(),
             n: job.n.get(),
             speculation: job.speculation.map(DraftDepth::get),
             prediction: prediction.unwrap_or_default(),
@@ -279,9 +348,11 @@ impl Generator {
         let detokenizer = self.tokenizer.detokenizer();
         match form {
             OutputForm::Continuation => ChoiceText::new(detokenizer.continuing(), stop, None),
-            OutputForm::Message { options, single_call } => {
+            OutputForm::Message { options, single_call, begun } => {
                 let parser = options.clone().map(|options| OutputParser::new(&self.style, options));
-                let mut choice = ChoiceText::new(detokenizer.showing(self.style.markup()), stop, parser);
+                let detokenizer = detokenizer.showing(self.style.markup());
+                let detokenizer = if *begun { detokenizer.continuing() } else { detokenizer };
+                let mut choice = ChoiceText::new(detokenizer, stop, parser);
                 choice.most_calls = if *single_call { 1 } else { usize::MAX };
                 choice
             }

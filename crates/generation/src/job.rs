@@ -17,6 +17,13 @@ pub enum Prompt {
     Conversation(Conversation),
     /// A text, continued as it is.
     Text(String),
+    /// What is missing between two texts, for models that were trained to fill in.
+    Between {
+        /// The text before.
+        prefix: String,
+        /// The text after.
+        suffix: String,
+    },
     /// Token ids, continued as they are.
     Tokens(Vec<u32>),
 }
@@ -29,6 +36,7 @@ impl Prompt {
                 conversation.messages.iter().chain(&conversation.tools).map(text_bytes).sum()
             }
             Prompt::Text(text) => text.len(),
+            Prompt::Between { prefix, suffix } => prefix.len() + suffix.len(),
             Prompt::Tokens(tokens) => tokens.len(),
         }
     }
@@ -61,6 +69,12 @@ pub struct Job {
     pub ignore_eos: bool,
     /// Texts that end the answer, and are not part of it.
     pub stop: Vec<String>,
+    /// Tokens that end the answer as the model's own end tokens do, even where those are passed over.
+    pub stop_tokens: Vec<u32>,
+    /// Words that the answer may not hold, each of one token.
+    pub bad_words: Vec<String>,
+    /// Keep only so many of the prompt's last tokens.
+    pub last_prompt_tokens: Option<usize>,
     /// The form that the answer has to follow.
     pub structured: Option<StructuredOutput>,
     /// How many choices are generated.
@@ -89,6 +103,9 @@ impl Job {
             min_tokens: 0,
             ignore_eos: false,
             stop: Vec::new(),
+            stop_tokens: Vec::new(),
+            bad_words: Vec::new(),
+            last_prompt_tokens: None,
             structured: None,
             n: NonZeroUsize::MIN,
             prompt_logprobs: None,

@@ -29,11 +29,12 @@ pub mod sampling;
 pub mod speculation;
 pub mod stream;
 pub mod structured;
+pub mod thinking;
 pub mod tools;
 
 pub use collect::{Choice, Collector, Generated, ToolCall, collect};
-pub use conversation::{Conversation, Overflow, ToolChoice};
-pub use error::{ErrorKind, RequestError};
+pub use conversation::{Conversation, Ending, Overflow, ToolChoice};
+pub use error::{ErrorKind, Excess, RequestError};
 pub use generator::{AdmittedDraft, Drafted, Generator, Prepared};
 pub use identity::{Identity, unique};
 pub use job::{Job, Prompt};

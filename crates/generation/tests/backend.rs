@@ -305,7 +305,8 @@ fn a_prompt_is_given_up_once_it_can_not_fit_but_counted_to_its_end() {
         assert!(generator.encode(prompt.clone()).unwrap().len() > room + 1);
         let error = generator.draft(Job::with_sampling(prompt, plain()), &Interrupt::default()).unwrap_err();
         let told = format!(
-            "the prompt has more than {room} tokens, but prompt and answer together have room for {room};"
+            "This model's maximum context length is {room} tokens for prompt and answer together. However, the prompt has \
+             more than {room} tokens;"
         );
         assert!(error.message.starts_with(&told), "{error}");
         assert_eq!(error.kind, ErrorKind::ContextLengthExceeded);

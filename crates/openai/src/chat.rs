@@ -4,7 +4,8 @@ mod render;
 
 pub use render::ChatRender;
 
-use ropeway_generation::{Conversation, Job, OfferedTools, Prompt, RequestError};
+use ropeway_generation::thinking::effort_variables;
+use ropeway_generation::{Conversation, Ending, Job, OfferedTools, Prompt, RequestError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -33,6 +34,12 @@ pub struct ChatCompletionRequest {
     #[serde(flatten)]
     speculation: SpeculationFields,
     chat_template_kwargs: Option<Map<String, Value>>,
+    /// How much the model is to think, where it can be told.
+    reasoning_effort: Option<String>,
+    /// Whether the last message, the assistant's, goes on in the answer.
+    continue_final_message: Option<bool>,
+    /// Whether the prompt ends with the opening of the answer; true unless the last message goes on.
+    add_generation_prompt: Option<bool>,
     /// Fields shared with completions.
     #[serde(flatten)]
     pub fields: Fields,
@@ -55,11 +62,15 @@ impl ChatCompletionRequest {
             |named| named["function"]["name"].as_str().or_else(|| named["custom"]["name"].as_str()),
             "tool_choice is none, auto, required or a function",
         )?;
+        let ending = ending(self.continue_final_message, self.add_generation_prompt)?;
+        let mut variables = effort_variables(self.reasoning_effort.as_deref())?;
+        variables.extend(self.chat_template_kwargs.unwrap_or_default());
         let conversation = Conversation {
             messages: messages::messages(self.messages)?,
             tools: OfferedTools::of_functions(self.tools.unwrap_or_default()).callable(&tool_choice)?,
             tool_choice,
-            variables: self.chat_template_kwargs.unwrap_or_default(),
+            variables,
+            ending,
             reasoning: true,
             single_call: self.parallel_tool_calls == Some(false),
             ..Conversation::default()
@@ -68,6 +79,19 @@ impl ChatCompletionRequest {
         let max_tokens = self.max_completion_tokens.or(self.max_tokens).or(job.max_tokens);
         let job = Job { max_tokens, structured: self.structured.read()?, ..job };
         Ok(self.speculation.read()?.of(job))
+    }
+}
+
+fn ending(continues: Option<bool>, opens: Option<bool>) -> Result<Ending, RequestError> {
+    match (continues.unwrap_or(false), opens) {
+        (true, Some(true)) => {
+            let message =
+                "the last message can't both go on and be answered; set add_generation_prompt to false";
+            Err(RequestError::invalid(message).at("continue_final_message"))
+        }
+        (true, _) => Ok(Ending::Continue),
+        (false, Some(false)) => Ok(Ending::Closed),
+        (false, _) => Ok(Ending::Answer),
     }
 }
 

@@ -45,7 +45,9 @@ impl CompletionRequest {
         let prompt_logprobs = self.logprobs.filter(|_| self.echoes());
         let structured = self.structured.read()?;
         let speculation = self.speculation.read()?;
-        let prompts = prompts(self.prompt)?;
+        let suffix = self.suffix.filter(|suffix| !suffix.is_empty());
+        let prompts = prompts(self.prompt)?.into_iter().map(|prompt| before(prompt, suffix.as_deref()));
+        let prompts: Vec<Prompt> = prompts.collect::<Result<_, _>>()?;
         if speculation.prediction.is_some() && prompts.len() > 1 {
             let message = "a prediction is for one prompt; send the prompts one by one";
             return Err(RequestError::invalid(message).at("prediction"));
@@ -72,9 +74,6 @@ impl CompletionRequest {
 
     fn check(&self) -> Result<(), RequestError> {
         let bad = |field: &str, message: &str| Err(RequestError::invalid(message).at(field));
-        if self.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
-            return bad("suffix", "this model can't fill in before a suffix; leave it out");
-        }
         if self.best_of.is_some_and(|best| best != self.fields.choices()) {
             return bad("best_of", "best_of must equal n: every answer is returned");
         }
@@ -106,10 +105,19 @@ impl CompletionShape {
     /// The text that the choices of a prompt begin with; empty without an echo.
     pub fn echo(&self, prompt: &Prompt, tokenizer: &Tokenizer) -> String {
         match prompt {
-            Prompt::Text(text) if self.echo => text.clone(),
+            Prompt::Text(text) | Prompt::Between { prefix: text, .. } if self.echo => text.clone(),
             Prompt::Tokens(tokens) if self.echo => tokenizer.decode(tokens, SpecialTokens::Keep),
             _ => String::new(),
         }
+    }
+}
+
+/// The prompt that is to be filled in before a suffix, if there is one.
+fn before(prompt: Prompt, suffix: Option<&str>) -> Result<Prompt, RequestError> {
+    match (prompt, suffix) {
+        (prompt, None) => Ok(prompt),
+        (Prompt::Text(prefix), Some(suffix)) => Ok(Prompt::Between { prefix, suffix: suffix.to_owned() }),
+        _ => Err(RequestError::invalid("a prompt before a suffix is text").at("suffix")),
     }
 }
 

@@ -32,19 +32,20 @@ pub fn chat(tokenizer: &Tokenizer, tokens: &[Sampled]) -> Value {
     json!({ "content": tokens.iter().map(described).collect::<Vec<_>>() })
 }
 
-/// Completions' shape: parallel lists. `first` is a token that nothing came before, and so has no probability.
+/// Completions' shape: parallel lists. `first` is a token that nothing came before, and so has no probability. Offsets count
+/// characters from `offset` on, which is moved to the end.
 pub fn completions<'a>(
     tokenizer: &Tokenizer,
     first: Option<u32>,
     tokens: impl IntoIterator<Item = &'a Sampled>,
+    offset: &mut usize,
 ) -> Value {
     let (mut texts, mut logprobs, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
-    let mut offset = 0;
     let rest = tokens.into_iter().map(|sampled| (sampled.token, Some(sampled)));
     for (token, sampled) in first.map(|token| (token, None)).into_iter().chain(rest) {
         let token = text(tokenizer, token);
-        offsets.push(offset);
-        offset += token.chars().count();
+        offsets.push(*offset);
+        *offset += token.chars().count();
         texts.push(token);
         logprobs.push(sampled.map(|sampled| finite(sampled.logprob)));
         tops.push(sampled.map(|sampled| {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use ropeway_executor::{SamplingParams, Seed};
 use ropeway_generation::sampling::random_seed;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::stops::StopTexts;
+use crate::token_ids::TokenList;
 
 /// What holds where a request says nothing.
 #[derive(Clone, Debug)]
@@ -73,6 +75,18 @@ pub struct Fields {
     stop: Option<StopTexts>,
     min_tokens: Option<usize>,
     ignore_eos: Option<bool>,
+    /// Further tokens that end the answer.
+    #[schema(value_type = Option<Vec<u32>>)]
+    stop_token_ids: Option<TokenList>,
+    /// Words of one token each that the answer may not hold.
+    #[schema(value_type = Option<Vec<String>>)]
+    bad_words: Option<StopTexts>,
+    /// The only tokens that may be chosen.
+    #[schema(value_type = Option<Vec<u32>>)]
+    allowed_token_ids: Option<TokenList>,
+    /// Keep only so many of the prompt's last tokens.
+    truncate_prompt_tokens: Option<usize>,
+    use_beam_search: Option<bool>,
     user: Option<String>,
     session_id: Option<String>,
     priority: Option<Value>,
@@ -146,6 +160,10 @@ impl Fields {
         logprobs: Option<u32>,
         defaults: &Defaults,
     ) -> Result<Job, RequestError> {
+        if self.use_beam_search == Some(true) {
+            let message = "beams are not searched here; leave it out, or ask for several answers with n";
+            return Err(RequestError::invalid(message).at("use_beam_search"));
+        }
         let sampling = Sampling::new(SamplingParams { logprobs, ..self.params(&defaults.params)? })?;
         let n = NonZeroUsize::new(self.choices());
         Ok(Job {
@@ -153,6 +171,9 @@ impl Fields {
             min_tokens: self.min_tokens.unwrap_or(0),
             ignore_eos: self.ignore_eos.unwrap_or(false),
             stop: self.stop.unwrap_or_default().into_texts(),
+            stop_tokens: few_ids(self.stop_token_ids, "stop_token_ids")?.unwrap_or_default(),
+            bad_words: self.bad_words.unwrap_or_default().into_texts(),
+            last_prompt_tokens: self.truncate_prompt_tokens,
             max_tokens: defaults.max_tokens,
             ..Job::with_sampling(prompt, sampling)
         })
@@ -173,10 +194,34 @@ impl Fields {
             // A request's own penalties count tokens as OpenAI and vLLM do, which is without a window.
             penalty_window: defaults.penalty_window.filter(|_| penalises.iter().all(Option::is_none)),
             logit_bias: biases(self.logit_bias.as_ref())?,
+            allowed: few_ids(self.allowed_token_ids.clone(), "allowed_token_ids")?
+                .map(allowed)
+                .transpose()?,
             seed: self.seed.map_or(defaults.seed, |seed| Seed(seed.cast_unsigned())),
             logprobs: None,
         })
     }
+}
+
+/// Token ids in a field. Every prompt of a request has its own copy, so there may not be many.
+const MOST_IDS: usize = 4096;
+
+fn few_ids(given: Option<TokenList>, field: &str) -> Result<Option<Vec<u32>>, RequestError> {
+    let ids = given.map(|given| given.read(field)).transpose()?;
+    if ids.as_ref().is_some_and(|ids| ids.len() > MOST_IDS) {
+        return Err(RequestError::invalid(format!("at most {MOST_IDS} token ids")).at(field));
+    }
+    Ok(ids)
+}
+
+fn allowed(mut ids: Vec<u32>) -> Result<Arc<[u32]>, RequestError> {
+    if ids.is_empty() {
+        let message = "no token is allowed; name some or leave it out";
+        return Err(RequestError::invalid(message).at("allowed_token_ids"));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids.into())
 }
 
 fn biases(given: Option<&LogitBias>) -> Result<Vec<(u32, f32)>, RequestError> {

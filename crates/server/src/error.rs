@@ -6,7 +6,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
-use ropeway_generation::{ErrorKind, RequestError};
+use ropeway_generation::{ErrorKind, Excess, RequestError};
 use serde_json::Value;
 
 /// The kinds of failure that all API families tell apart.
@@ -72,6 +72,8 @@ pub struct ApiError {
     pub code: Option<&'static str>,
     /// When to try again.
     pub retry_after: Option<Duration>,
+    /// How much too long a prompt is, if it is.
+    pub excess: Option<Excess>,
 }
 
 /// How long a client turned away for load should wait where nobody knows better: a few seconds let a handful of short
@@ -81,7 +83,7 @@ pub const A_MOMENT: Duration = Duration::from_secs(2);
 impl ApiError {
     /// A failure of this kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), param: None, code: None, retry_after: None }
+        Self { kind, message: message.into(), param: None, code: None, retry_after: None, excess: None }
     }
 
     /// The request is wrong.
@@ -129,6 +131,7 @@ impl From<RequestError> for ApiError {
             ErrorKind::Internal => (Kind::Internal, None),
         };
         let code = error.kind.code();
-        Self { kind, message: error.message, param: error.field, code, retry_after }
+        let RequestError { message, field: param, excess, .. } = error;
+        Self { kind, message, param, code, retry_after, excess }
     }
 }

@@ -10,14 +10,8 @@ use futures_util::StreamExt;
 use ropeway_engine::Class;
 use ropeway_server::{App, router};
 use serde_json::{Value, json};
-use served::{app, send};
+use served::{app, ask, send};
 use tower::ServiceExt;
-
-async fn ask(app: &Arc<App>, path: &str, body: &Value) -> Value {
-    let (status, text) = send(app, path, body).await;
-    assert_eq!(status, StatusCode::OK, "{text}");
-    serde_json::from_str(&text).expect("JSON")
-}
 
 /// The JSON objects of a stream of server-sent events.
 fn events(text: &str) -> Vec<Value> {
@@ -238,7 +232,7 @@ async fn plain_generation_batches_and_one_bad_prompt_is_one_error() {
     let body = json!({"prompts": ["Once upon", long, "Hello"], "max_tokens": 3, "temperature": 0});
     let answer = ask(&app, "/generate/batch", &body).await;
     assert_eq!(answer["total_prompts"], 3);
-    assert!(answer["results"][1]["error"].as_str().expect("an error").contains("room for"));
+    assert!(answer["results"][1]["error"].as_str().expect("an error").contains("maximum context length"));
     for index in [0, 2] {
         assert_eq!(answer["results"][index]["tokens_generated"], 3);
     }

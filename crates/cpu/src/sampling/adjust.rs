@@ -7,7 +7,7 @@ use ropeway_executor::SamplingParams;
 
 /// Whether these parameters change any logit.
 pub(super) fn adjusts(params: &SamplingParams) -> bool {
-    !params.logit_bias.is_empty() || params.uses_history()
+    !params.logit_bias.is_empty() || params.allowed.is_some() || params.uses_history()
 }
 
 /// Adds each bias to its token's logit; tokens outside the vocabulary are ignored.
@@ -17,6 +17,16 @@ pub(super) fn bias(logits: &mut [f32], biases: &[(u32, f32)]) {
             *logit = settled(*logit + bias);
         }
     }
+}
+
+/// Excludes every token but these, which are in ascending order.
+pub(super) fn restrict(logits: &mut [f32], allowed: &[u32]) {
+    let (vocab, mut next) = (logits.len(), 0);
+    for token in allowed.iter().map(|token| *token as usize).take_while(|token| *token < vocab) {
+        logits[next.min(token)..token].fill(f32::NEG_INFINITY);
+        next = token + 1;
+    }
+    logits[next..].fill(f32::NEG_INFINITY);
 }
 
 /// Excludes every token that `mask` does not allow.

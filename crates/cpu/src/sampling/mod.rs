@@ -115,6 +115,9 @@ impl Sampler {
         }
         adjust::bias(logits, &params.logit_bias);
         self.counts.penalise(logits, params, history);
+        if let Some(allowed) = &params.allowed {
+            adjust::restrict(logits, allowed);
+        }
         if let Some(mask) = mask {
             adjust::exclude(logits, mask);
         }

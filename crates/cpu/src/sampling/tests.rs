@@ -194,12 +194,23 @@ proptest! {
         logprobs in prop::option::of(0u32..60),
     ) {
         let [temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty] = floats;
-        let params = SamplingParams { temperature, top_k, top_p, min_p, typical_p, repetition_penalty,
+        let params = SamplingParams { allowed: None, temperature, top_k, top_p, min_p, typical_p, repetition_penalty,
             presence_penalty, frequency_penalty, penalty_window: window, logit_bias: bias, seed: Seed(seed), logprobs };
         if let Ok(sampled) = sample(&row, &params, &history, seed) {
             prop_assert!((sampled.token as usize) < row.len());
         }
     }
+}
+
+#[test]
+fn only_allowed_tokens_are_chosen() {
+    let row = [5.0, 4.0, 3.0, 2.0, 1.0];
+    for (allowed, chosen) in [(&[2, 4][..], 2), (&[0], 0), (&[4, 900], 4), (&[1, 2, 3], 1)] {
+        let params = SamplingParams { allowed: Some(allowed.into()), ..SamplingParams::greedy() };
+        assert_eq!(sample(&row, &params, &[], 0).unwrap().token, chosen);
+    }
+    let none = SamplingParams { allowed: Some([900].into()), ..SamplingParams::greedy() };
+    assert_eq!(sample(&row, &none, &[], 0), Err(RowError::NothingAllowed));
 }
 
 fn adjusted(mut row: Vec<f32>, params: &SamplingParams, history: Tokens<'_>) -> Vec<f32> {

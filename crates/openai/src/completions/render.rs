@@ -52,7 +52,10 @@ impl CompletionRender {
 
     fn choice(&self, index: usize, prompt: &PromptEcho, scored: &[Sampled], choice: &Choice) -> Value {
         let (first, scored) = if self.shape.echo { (prompt.first, scored) } else { (None, &[][..]) };
-        let logprobs = || logprobs::completions(&self.tokenizer, first, scored.iter().chain(&choice.tokens));
+        let logprobs = || {
+            let tokens = scored.iter().chain(&choice.tokens);
+            logprobs::completions(&self.tokenizer, first, tokens, &mut 0)
+        };
         json!({
             "index": index,
             "text": format!("{}{}", prompt.text, choice.text),
@@ -79,26 +82,26 @@ impl CompletionRender {
             .into_iter()
             .enumerate()
             .map(move |(prompt, events)| events.map(move |event| (prompt, event)));
-        let mut usages = vec![Usage::default(); self.prompts.len() * n];
+        let mut told = Told::new(self.prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, n)));
         let mut ended = false;
         let mut events = stream::select_all(numbered);
         let mut echoed = !self.shape.echo;
         stream::poll_fn(move |context| {
             if !echoed {
                 echoed = true;
-                let echo = |(i, prompt): (usize, &PromptEcho)| self.text(i * n, &prompt.text, &[], None);
-                return Poll::Ready(Some(self.prompts.iter().enumerate().map(echo).collect::<Vec<_>>()));
+                let echo = |index: usize| self.text(index, &self.prompts[index / n].text, None, None);
+                return Poll::Ready(Some((0..self.prompts.len() * n).map(echo).collect::<Vec<_>>()));
             }
             match events.poll_next_unpin(context) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Some((prompt, event))) => {
-                    Poll::Ready(Some(self.event(prompt * n, event, &mut usages).into_iter().collect()))
+                    Poll::Ready(Some(self.event(prompt * n, event, &mut told).into_iter().collect()))
                 }
                 Poll::Ready(None) if ended || !self.shape.include_usage => Poll::Ready(None),
                 Poll::Ready(None) => {
                     ended = true;
                     let mut last = object(&self.identity, "text_completion");
-                    (last["choices"], last["usage"]) = (json!([]), self.usage(&usages));
+                    (last["choices"], last["usage"]) = (json!([]), self.usage(&told.usages));
                     Poll::Ready(Some(vec![last]))
                 }
             }
@@ -107,32 +110,49 @@ impl CompletionRender {
     }
 
     /// `first` is the number of the prompt's first choice among all.
-    fn event(&self, first: usize, event: GenerationEvent, usages: &mut [Usage]) -> Option<Value> {
+    fn event(&self, first: usize, event: GenerationEvent, told: &mut Told) -> Option<Value> {
         match event {
             GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => None,
             GenerationEvent::Output { choice, deltas, tokens } => {
-                Some(self.text(first + choice, &text_of(deltas), &tokens, None))
+                let offset = &mut told.characters[first + choice];
+                let logprobs = (self.shape.logprobs && !tokens.is_empty())
+                    .then(|| logprobs::completions(&self.tokenizer, None, &tokens, offset));
+                Some(self.text(first + choice, &text_of(deltas), logprobs, None))
             }
             GenerationEvent::Finished {
                 finish: Finish { reason: StopReason::Failed(failed), .. }, ..
             } => Some(error::body(&failed)),
             GenerationEvent::Finished { choice, finish } => {
-                usages[first + choice] = finish.usage;
-                Some(self.text(first + choice, "", &[], Some(&finish.reason)))
+                told.usages[first + choice] = finish.usage;
+                Some(self.text(first + choice, "", None, Some(&finish.reason)))
             }
         }
     }
 
-    fn text(&self, index: usize, text: &str, tokens: &[Sampled], reason: Option<&StopReason>) -> Value {
-        let wants_logprobs = self.shape.logprobs && !tokens.is_empty();
+    fn text(&self, index: usize, text: &str, logprobs: Option<Value>, reason: Option<&StopReason>) -> Value {
         let mut chunk = object(&self.identity, "text_completion");
         chunk["choices"] = json!([{
             "index": index,
             "text": text,
-            "logprobs": wants_logprobs.then(|| logprobs::completions(&self.tokenizer, None, tokens)),
+            "logprobs": logprobs.unwrap_or_default(),
             "finish_reason": reason.map(finish_reason),
         }]);
         chunk
+    }
+}
+
+/// What a stream has told of each choice.
+struct Told {
+    usages: Vec<Usage>,
+    /// Characters, those of the echo included.
+    characters: Vec<usize>,
+}
+
+impl Told {
+    /// Nothing but the echoes of these choices' prompts.
+    fn new<'a>(echoes: impl Iterator<Item = &'a PromptEcho>) -> Self {
+        let characters: Vec<_> = echoes.map(|echo| echo.text.chars().count()).collect();
+        Self { usages: vec![Usage::default(); characters.len()], characters }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use ropeway_generation::Excess;
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, Kind};
@@ -30,9 +31,13 @@ impl AnthropicError {
             Kind::TimedOut | Kind::SlowBody => "timeout_error",
             Kind::NoRoom | Kind::Internal => "api_error",
         };
-        let message = match &self.0.param {
-            Some(param) => format!("{param}: {}", self.0.message),
-            None => self.0.message.clone(),
+        let message = match (&self.0.excess, &self.0.param) {
+            // Clients look for these words, and shorten their conversation by the numbers.
+            (Some(Excess { tokens, room }), _) => {
+                format!("prompt is too long: {tokens} tokens > {room} maximum. {}", self.0.message)
+            }
+            (None, Some(param)) => format!("{param}: {}", self.0.message),
+            (None, None) => self.0.message.clone(),
         };
         json!({ "type": "error", "error": { "type": kind, "message": message } })
     }

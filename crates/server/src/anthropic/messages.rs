@@ -4,7 +4,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use ropeway_executor::SamplingParams;
 use ropeway_generation::sampling::random_seed;
-use ropeway_generation::{Conversation, Identity, Job, Prompt, RequestError, Sampling, collect};
+use ropeway_generation::{Conversation, Ending, Identity, Job, Prompt, RequestError, Sampling, collect};
 use ropeway_openai::stops::StopTexts;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -101,10 +101,17 @@ impl MessagesRequest {
             single_call: choice.is_some_and(|choice| choice["disable_parallel_tool_use"] == true),
             variables: variables(self.thinking.as_ref()),
             reasoning: true,
+            ending: ending(&self.messages),
             messages: translate::messages(self.system, self.messages)?,
             ..Conversation::default()
         })
     }
+}
+
+/// A last message of the assistant's is the beginning of its answer.
+fn ending(messages: &[Value]) -> Ending {
+    let is_begun = messages.len() > 1 && messages.last().is_some_and(|last| last["role"] == "assistant");
+    if is_begun { Ending::Continue } else { Ending::Answer }
 }
 
 /// Models whose thinking can be switched listen to `enable_thinking`.

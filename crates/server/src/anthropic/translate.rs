@@ -1,7 +1,9 @@
 //! Anthropic's messages, brought into the form that chat templates know.
 //!
 //! ```text
-//! system                         -> one system message
+//! system                         -> one system message at the beginning
+//! system between messages        -> the user's text, marked: templates know one system message, and one that grew at the
+//!                                   beginning would have everything after it read again
 //! user: tool_result blocks       -> tool messages, before the user's own text
 //! assistant: tool_use blocks     -> tool_calls; thinking -> reasoning_content
 //! ```
@@ -14,17 +16,14 @@ use crate::field::take;
 
 /// The conversation: system text first, then the messages.
 pub fn messages(system: Option<Value>, given: Vec<Value>) -> Result<Vec<Value>, RequestError> {
-    let mut system = system.map(system_text).transpose()?.unwrap_or_default();
+    let system = system.map(system_text).transpose()?.unwrap_or_default();
     let mut out: Vec<Value> = Vec::new();
     for (index, mut message) in given.into_iter().enumerate() {
         let about = |error: RequestError| error.at(format!("messages.{index}"));
         let content = take(&mut message, "content");
         match message["role"].as_str() {
-            // Claude Code puts reminders of this kind between messages; templates know one system message only.
-            Some("system") => {
-                let text = system_text(content).map_err(about)?;
-                system = if system.is_empty() { text } else { format!("{system}\n\n{text}") };
-            }
+            // Claude Code puts reminders of this kind between messages.
+            Some("system") => reminder(&system_text(content).map_err(about)?, &mut out),
             Some("user") => user(content, &mut out).map_err(about)?,
             Some("assistant") => out.push(assistant(content).map_err(about)?),
             _ => return Err(about(RequestError::invalid("role is user or assistant"))),
@@ -68,6 +67,18 @@ fn user(content: Value, out: &mut Vec<Value>) -> Result<(), RequestError> {
             _ => return Err(RequestError::invalid(format!("a user's message can't hold {}", block["type"]))),
         }
     }
+    push_user(&text, out);
+    Ok(())
+}
+
+/// Instructions in the middle of a conversation, in the form that Claude Code gives its own.
+fn reminder(text: &str, out: &mut Vec<Value>) {
+    if !text.is_empty() {
+        push_user(&format!("<system-reminder>\n{text}\n</system-reminder>"), out);
+    }
+}
+
+fn push_user(text: &str, out: &mut Vec<Value>) {
     match out.last_mut() {
         _ if text.is_empty() => {}
         Some(last) if last["role"] == "user" => {
@@ -76,7 +87,6 @@ fn user(content: Value, out: &mut Vec<Value>) -> Result<(), RequestError> {
         }
         _ => out.push(json!({ "role": "user", "content": text })),
     }
-    Ok(())
 }
 
 fn tool_result(mut block: Value) -> Result<Value, RequestError> {
@@ -84,7 +94,11 @@ fn tool_result(mut block: Value) -> Result<Value, RequestError> {
     let content = take(&mut block, "content");
     if !content.is_null() {
         for part in blocks(content)? {
-            join(&mut text, part["text"].as_str().unwrap_or_default());
+            match part["type"].as_str() {
+                Some("text") | None => join(&mut text, part["text"].as_str().unwrap_or_default()),
+                // A tool's result is not the client's choice: the conversation goes on without what can't be read.
+                Some(kind) => join(&mut text, &format!("[{kind} left out: this model reads text only]")),
+            }
         }
     }
     if block["is_error"] == true {
@@ -192,6 +206,29 @@ mod tests {
         assert_eq!(got[1]["content"], "What is in a.txt?\n\nQuick.");
         assert_eq!(got[2]["tool_calls"][0]["function"]["arguments"]["path"], "a.txt");
         assert_eq!((&got[3]["tool_call_id"], &got[3]["content"]), (&json!("t1"), &json!("hello")));
+    }
+
+    #[test]
+    fn instructions_between_messages_stay_where_they_are() {
+        let given = vec![
+            json!({"role": "user", "content": "One."}),
+            json!({"role": "assistant", "content": "Two."}),
+            json!({"role": "system", "content": "Be brief."}),
+            json!({"role": "user", "content": "Three."}),
+        ];
+        let got = messages(Some(json!("Help.")), given).unwrap();
+        assert_eq!(got[0], json!({"role": "system", "content": "Help."}));
+        let reminder = "<system-reminder>\nBe brief.\n</system-reminder>\n\nThree.";
+        assert_eq!(got[3], json!({"role": "user", "content": reminder}));
+        assert_eq!(got.len(), 4);
+    }
+
+    #[test]
+    fn an_image_in_a_tools_result_is_left_out_and_said_so() {
+        let image = json!({"type": "image", "source": {}});
+        let result = json!({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "a"}, image]});
+        let got = messages(None, vec![json!({"role": "user", "content": [result]})]).unwrap();
+        assert_eq!(got[0]["content"], "a\n[image left out: this model reads text only]");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Every field that is not named here is counted in names and values, known to the route or not.
 
 use crate::app::App;
+use ropeway_generation::Excess;
+
 use crate::error::ApiError;
 
 /// Bytes that one text to embed may have. Encoders read some hundred to some thousand tokens of a text, so that the end of
@@ -147,11 +149,16 @@ impl Contexts {
                  room for; shorten it",
                 self.tokens
             ),
-            _ => format!(
-                "the prompt has more than {room} bytes, which never fit into the {} tokens that prompt and answer have room \
-                 for; shorten it, or raise --context or --kv-memory",
-                self.tokens
-            ),
+            _ => {
+                let what = format!(
+                    "This model's maximum context length is {} tokens for prompt and answer together. However, the prompt \
+                     has more than {room} bytes, which never fit; shorten it, or raise --context or --kv-memory",
+                    self.tokens
+                );
+                let excess = Excess { tokens: self.tokens + 1, room: self.tokens };
+                let error = ApiError::invalid(what).about(field.name).coded("context_length_exceeded");
+                return ApiError { excess: Some(excess), ..error };
+            }
         };
         ApiError::invalid(what).about(field.name).coded("context_length_exceeded")
     }

@@ -43,3 +43,11 @@ pub async fn send(app: &Arc<App>, path: &str, body: &Value) -> (StatusCode, Stri
     let bytes = to_bytes(response.into_body(), 1 << 20).await.expect("a body");
     (status, String::from_utf8(bytes.to_vec()).expect("text"))
 }
+
+/// The answer to a request that is answered.
+#[allow(dead_code, reason = "some tests look at the status themselves")]
+pub async fn ask(app: &Arc<App>, path: &str, body: &Value) -> Value {
+    let (status, text) = send(app, path, body).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    serde_json::from_str(&text).expect("JSON")
+}

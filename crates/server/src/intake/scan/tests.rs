@@ -49,7 +49,7 @@ fn more_ids_than_the_context_holds_are_refused() {
 fn a_text_that_never_fits_is_refused_however_it_is_written() {
     let text = |text: &str| scan(&format!(r#"{{"text": "{text}"}}"#));
     assert!(text(&"a".repeat(20)).is_ok());
-    assert!(text(&"a".repeat(21)).unwrap_err().contains("never fit into the 5 tokens"));
+    assert!(text(&"a".repeat(21)).unwrap_err().contains("maximum context length is 5 tokens"));
     assert!(text(&r"\u0061".repeat(20)).is_ok());
     assert!(text(&r"\n".repeat(21)).is_err());
     assert!(scan(&format!(r#"{{"prompt": ["{0}", "{0}"]}}"#, "a".repeat(20))).is_ok());

@@ -2,6 +2,7 @@
 
 use ropeway_executor::SamplingParams;
 use ropeway_generation::job::seed;
+use ropeway_generation::thinking::effort_variables;
 use ropeway_generation::{Conversation, Job, Overflow, Prompt, RequestError, Sampling};
 use ropeway_openai::structured;
 use serde::Deserialize;
@@ -159,13 +160,14 @@ impl ResponsesRequest {
         let format = echo::format(&self).cloned();
         let (tool_choice, tools) = tools.choose(self.tool_choice.as_ref())?;
         let conversation = Conversation {
-            variables: self.thinking(),
+            variables: self.thinking()?,
             single_call: self.parallel_tool_calls == Some(false),
             overflow: self.overflow(),
             messages: input::messages(self.instructions.as_deref(), items)?,
             tools,
             tool_choice,
             reasoning: true,
+            ..Conversation::default()
         };
         if conversation.messages.is_empty() {
             let what = "there is nothing to answer; send input, or previous_response_id or conversation";
@@ -185,19 +187,8 @@ impl ResponsesRequest {
         }
     }
 
-    /// Models whose thinking can be switched listen to `enable_thinking`, some to how much of it is asked for.
-    fn thinking(&self) -> Map<String, Value> {
-        let effort = self.reasoning.as_ref().and_then(|reasoning| reasoning["effort"].as_str());
-        let Some(effort) = effort else { return Map::new() };
-        let mut variables = Map::new();
-        variables.insert("enable_thinking".into(), (effort != "none").into());
-        let known = match effort {
-            "none" => None,
-            "minimal" => Some("low"),
-            "xhigh" | "max" => Some("high"),
-            other => Some(other),
-        };
-        variables.extend(known.map(|known| ("reasoning_effort".to_owned(), known.into())));
-        variables
+    /// How much the model is to think.
+    fn thinking(&self) -> Result<Map<String, Value>, RequestError> {
+        effort_variables(self.reasoning.as_ref().and_then(|reasoning| reasoning["effort"].as_str()))
     }
 }
