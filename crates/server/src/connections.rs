@@ -26,15 +26,12 @@ use tokio::task::JoinSet;
 
 use self::pace::Arriving;
 
-/// Time that a request's headers may take, counted from the end of the one before: long enough for any network and for
-/// connections kept open between two requests, short enough that silent ones don't pile up.
-const SILENCE: Duration = Duration::from_secs(20);
-
 /// Bytes of a connection that are read before they are handed on: the longest headers, and a piece of a body.
 const BUFFER: usize = 64 << 10;
 
-/// Takes connections until `closing` is true, then waits for the requests that run.
-pub async fn accept<L>(mut listener: L, router: Router, closing: watch::Receiver<bool>)
+/// Takes connections until `closing` is true, then waits for the requests that run. A request's headers may take as long as
+/// `silence`, counted from the end of the one before.
+pub async fn accept<L>(mut listener: L, router: Router, silence: Duration, closing: watch::Receiver<bool>)
 where
     L: Listener<Addr = SocketAddr>,
 {
@@ -46,7 +43,7 @@ where
             Some(_) = connections.join_next() => continue,
             _ = closed.wait_for(|closed| *closed) => break,
         };
-        connections.spawn(serve::<L>(stream, peer, router.clone(), closing.clone()));
+        connections.spawn(serve::<L>(stream, peer, router.clone(), silence, closing.clone()));
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
@@ -57,6 +54,7 @@ async fn serve<L: Listener>(
     stream: L::Io,
     peer: SocketAddr,
     router: Router,
+    silence: Duration,
     mut closing: watch::Receiver<bool>,
 ) {
     let routes = TowerToHyperService::new(router);
@@ -66,7 +64,7 @@ async fn serve<L: Listener>(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(SILENCE)
+        .header_read_timeout(silence)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);

@@ -79,6 +79,7 @@ impl Listening {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
         let (closing, closed) = watch::channel(false);
+        let silence = app.connections.silence;
         let slots = Slots::new(app.connections.clone().at_least(self.listeners.len()));
         let mut servers = JoinSet::new();
         for listener in self.listeners {
@@ -87,12 +88,12 @@ impl Listening {
             match &self.tls {
                 None => {
                     let listener = SlotListener::new(listener, slots, Refusal::Answer);
-                    servers.spawn(connections::accept(listener, routes, closed))
+                    servers.spawn(connections::accept(listener, routes, silence, closed))
                 }
                 Some(tls) => {
                     let listener = SlotListener::new(listener, slots, Refusal::Silence);
                     let listener = TlsListener::new(listener, tls.clone())?;
-                    servers.spawn(connections::accept(listener, routes, closed))
+                    servers.spawn(connections::accept(listener, routes, silence, closed))
                 }
             };
         }

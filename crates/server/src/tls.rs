@@ -1,12 +1,12 @@
-//! TLS by certificate files.
+//! TLS by certificate files, which are read again when they change: certificates are renewed while a server runs.
 //!
 //! Handshakes run beside each other and have a time limit: a client that connects and says nothing holds up nobody.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
 
 use axum::serve::Listener;
 use tokio::sync::{Semaphore, mpsc};
@@ -15,6 +15,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
@@ -47,30 +49,96 @@ pub enum TlsError {
     Unusable(#[from] rustls::Error),
 }
 
+/// How often it is looked whether the files have changed.
+const GLANCE: Duration = Duration::from_secs(30);
+
 /// A certificate and its key.
 #[derive(Clone)]
-pub struct Tls(TlsAcceptor);
+pub struct Tls {
+    acceptor: TlsAcceptor,
+    current: Arc<Current>,
+}
+
+/// The files, and what was last read from them.
+#[derive(Debug)]
+struct Current {
+    certificate: PathBuf,
+    key: PathBuf,
+    read: RwLock<Arc<CertifiedKey>>,
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.read.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Current {
+    /// When the files were last written, as far as can be told.
+    fn written(&self) -> [Option<SystemTime>; 2] {
+        [&self.certificate, &self.key].map(|path| path.metadata().and_then(|data| data.modified()).ok())
+    }
+
+    fn renew(&self) -> Result<(), TlsError> {
+        let read = read(&self.certificate, &self.key)?;
+        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(read);
+        Ok(())
+    }
+
+    /// Reads the files again whenever they change.
+    async fn watch(self: Arc<Self>, glance: Duration) {
+        let mut known = self.written();
+        loop {
+            tokio::time::sleep(glance).await;
+            let written = self.written();
+            if written == known {
+                continue;
+            }
+            match self.renew() {
+                Ok(()) => tracing::info!(target: "serve", "the certificate was read again"),
+                // A file may be half written; it is looked at again.
+                Err(error) => {
+                    tracing::warn!(target: "serve", %error, "the certificate changed and can't be used yet");
+                    continue;
+                }
+            }
+            known = written;
+        }
+    }
+}
+
+/// Reads a certificate and its key from PEM files.
+fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
+    let unreadable = |what, path: &Path| {
+        let path = path.to_owned();
+        move |source| TlsError::Unreadable { what, path, source }
+    };
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(unreadable("the certificate", certificate))?;
+    if chain.is_empty() {
+        return Err(TlsError::Empty(certificate.to_owned()));
+    }
+    let key = PrivateKeyDer::from_pem_file(key).map_err(unreadable("the key", key))?;
+    Ok(CertifiedKey::from_der(chain, key, &ring::default_provider())?)
+}
 
 impl Tls {
     /// Reads both from PEM files.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        let unreadable = |what, path: &Path| {
-            let path = path.to_owned();
-            move |source| TlsError::Unreadable { what, path, source }
-        };
-        let chain = CertificateDer::pem_file_iter(certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(unreadable("the certificate", certificate))?;
-        if chain.is_empty() {
-            return Err(TlsError::Empty(certificate.to_owned()));
-        }
-        let key = PrivateKeyDer::from_pem_file(key).map_err(unreadable("the key", key))?;
+        let read = RwLock::new(Arc::new(read(certificate, key)?));
+        let current = Arc::new(Current { certificate: certificate.into(), key: key.into(), read });
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_single_cert(chain, key)?;
+            .with_cert_resolver(Arc::clone(&current) as _);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), current })
+    }
+
+    /// Reads the files again. What they had before holds until both can be used.
+    pub fn renew(&self) -> Result<(), TlsError> {
+        self.current.renew()
     }
 }
 
@@ -82,6 +150,7 @@ pub struct TlsListener {
     ready: mpsc::Receiver<Ready>,
     address: SocketAddr,
     accepting: JoinHandle<()>,
+    watching: JoinHandle<()>,
 }
 
 impl TlsListener {
@@ -92,12 +161,13 @@ impl TlsListener {
     {
         let address = listener.local_addr()?;
         let (sender, ready) = mpsc::channel(1);
-        let accepting = tokio::spawn(shake_hands(listener, tls, sender));
-        Ok(Self { ready, address, accepting })
+        let watching = tokio::spawn(Arc::clone(&tls.current).watch(GLANCE));
+        let accepting = tokio::spawn(shake_hands(listener, tls.acceptor, sender));
+        Ok(Self { ready, address, accepting, watching })
     }
 }
 
-async fn shake_hands<L>(mut listener: L, Tls(acceptor): Tls, ready: mpsc::Sender<Ready>)
+async fn shake_hands<L>(mut listener: L, acceptor: TlsAcceptor, ready: mpsc::Sender<Ready>)
 where
     L: Listener<Io = Connection, Addr = SocketAddr>,
 {
@@ -136,5 +206,6 @@ impl Listener for TlsListener {
 impl Drop for TlsListener {
     fn drop(&mut self) {
         self.accepting.abort();
+        self.watching.abort();
     }
 }

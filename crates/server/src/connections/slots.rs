@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -29,6 +30,10 @@ const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\nc
     content-type: application/json\r\ncontent-length: 114\r\n\r\n\
     {\"error\":{\"message\":\"your address has as many connections as it may; close some\",\"type\":\"service_unavailable\"}}   ";
 
+/// Longer than proxies keep connections that nobody uses, a minute as a rule: who closes first must be the one who would
+/// send next, or requests are lost on the way.
+pub const DEFAULT_SILENCE: Duration = Duration::from_secs(75);
+
 /// How many connections there may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
@@ -38,6 +43,8 @@ pub struct ConnectionLimits {
     pub per_address: usize,
     /// Proxies, which have no share of their own.
     pub proxies: TrustedProxies,
+    /// How long one may be silent before a request's headers are there.
+    pub silence: Duration,
 }
 
 impl Default for ConnectionLimits {
@@ -49,7 +56,12 @@ impl Default for ConnectionLimits {
 impl ConnectionLimits {
     /// So many in all, half of them from one address.
     pub fn new(most: usize) -> Self {
-        Self { most: most.max(1), per_address: most.div_ceil(2).max(1), proxies: TrustedProxies::default() }
+        Self {
+            most: most.max(1),
+            per_address: most.div_ceil(2).max(1),
+            proxies: TrustedProxies::default(),
+            silence: DEFAULT_SILENCE,
+        }
     }
 
     /// One for each listener at least: a listener holds a slot while it waits for its next connection, and would keep

@@ -90,6 +90,16 @@ pub fn routes() -> Routes {
         .takes::<rerank::RerankRequest>(
             r#"{"query": "What is blue?", "documents": ["The sky.", "The grass."]}"#,
         )
+        .post("/rerank", rerank::create)
+        .says("The same where other servers have it.")
+        .takes::<rerank::RerankRequest>(
+            r#"{"query": "What is blue?", "documents": ["The sky.", "The grass."]}"#,
+        )
+        .post("/v2/rerank", rerank::create)
+        .says("The same where Cohere's clients look for it.")
+        .takes::<rerank::RerankRequest>(
+            r#"{"query": "What is blue?", "documents": ["The sky.", "The grass."]}"#,
+        )
         .post("/v1/responses", responses::create)
         .says("Answer a conversation, as output items; stored unless store is false.")
         .takes::<responses::ResponsesRequest>(r#"{"input": "Name three colours.", "max_output_tokens": 32}"#)

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::support::{app, chat, question, send, text};
@@ -67,21 +68,20 @@ async fn every_address_is_served_even_if_there_are_more_of_them_than_connections
     }
 }
 
-#[tokio::test]
-async fn a_server_with_a_certificate_answers_over_tls_even_beside_a_client_that_never_speaks() {
-    let Some(app) = app(|_| ()) else { return };
+/// Writes a new certificate and its key into a folder.
+fn certify(folder: &Path) -> (PathBuf, PathBuf, CertificateDer<'static>) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
-    let folder = tempfile::tempdir().expect("a folder");
-    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     std::fs::write(&certificate, cert.pem()).expect("written");
     std::fs::write(&key, signing_key.serialize_pem()).expect("written");
-    let tls = Tls::load(&certificate, &key).expect("a usable certificate");
-    let (address, _stop) = serve(app, Some(tls)).await;
+    (certificate, key, cert.der().clone())
+}
 
-    let _silent = TcpStream::connect(address).expect("a connection");
+/// Asks a server whose certificate has to be this one.
+async fn ask_over_tls(address: SocketAddr, trusted: CertificateDer<'static>) -> String {
     let mut roots = RootCertStore::empty();
-    roots.add(cert.der().clone()).expect("a root");
+    roots.add(trusted).expect("a root");
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("versions")
@@ -90,7 +90,35 @@ async fn a_server_with_a_certificate_answers_over_tls_even_beside_a_client_that_
     let name = ServerName::try_from("localhost").expect("a name");
     let client = ClientConnection::new(Arc::new(config), name).expect("a client");
     let connect = move || TcpStream::connect(address).expect("a connection");
-    let answer = ask(move || Box::new(StreamOwned::new(client, connect()))).await;
+    ask(move || Box::new(StreamOwned::new(client, connect()))).await
+}
+
+#[tokio::test]
+async fn a_certificate_that_was_renewed_is_used_and_one_that_is_broken_is_not() {
+    let Some(app) = app(|_| ()) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (certificate, key, first) = certify(folder.path());
+    let tls = Tls::load(&certificate, &key).expect("a usable certificate");
+    let (address, _stop) = serve(app, Some(tls.clone())).await;
+    std::fs::write(&certificate, "half a certif").expect("written");
+    assert!(tls.renew().is_err());
+    assert!(ask_over_tls(address, first.clone()).await.starts_with("HTTP/1.1 200 OK"));
+    let (_, _, second) = certify(folder.path());
+    tls.renew().expect("a usable certificate");
+    assert!(ask_over_tls(address, second).await.starts_with("HTTP/1.1 200 OK"));
+    assert_eq!(ask_over_tls(address, first).await, "", "the old one is gone");
+}
+
+#[tokio::test]
+async fn a_server_with_a_certificate_answers_over_tls_even_beside_a_client_that_never_speaks() {
+    let Some(app) = app(|_| ()) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (certificate, key, trusted) = certify(folder.path());
+    let tls = Tls::load(&certificate, &key).expect("a usable certificate");
+    let (address, _stop) = serve(app, Some(tls)).await;
+
+    let _silent = TcpStream::connect(address).expect("a connection");
+    let answer = ask_over_tls(address, trusted).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("chat.completion"), "{answer}");
 
     let plain = ask_in_the_clear(address).await;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::Args;
-use ropeway_server::connections::slots::ConnectionLimits;
+use ropeway_server::connections::slots::{ConnectionLimits, DEFAULT_SILENCE};
 use ropeway_server::guard::clients::Allowance;
 use ropeway_server::guard::limits::{DEFAULT_N, DEFAULT_STOPS, Limits, Sizes};
 use ropeway_server::intake::budget::{Budget, LEAST_MEMORY};
@@ -33,6 +33,10 @@ pub struct LimitArgs {
     /// Most connections from one address; more get 503 (default: half of all)
     #[arg(long, value_name = "N")]
     max_connections_per_address: Option<NonZeroU32>,
+    /// Seconds that a connection may be silent between two requests; more than
+    /// a proxy before it keeps one
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SILENCE.as_secs().max(1))]
+    idle_timeout: u64,
     /// Most tokens of a prompt (default: what the context holds)
     #[arg(long, value_name = "TOKENS")]
     max_prompt_tokens: Option<usize>,
@@ -85,7 +89,8 @@ impl LimitArgs {
         let room = || room_for_connections().map_or(MOST_CONNECTIONS, |room| room.min(MOST_CONNECTIONS));
         let limits = ConnectionLimits::new(number(self.max_connections).unwrap_or_else(|| room() as usize));
         let per_address = number(self.max_connections_per_address).unwrap_or(limits.per_address);
-        ConnectionLimits { per_address, ..limits }
+        let silence = Duration::from_secs(self.idle_timeout.max(1));
+        ConnectionLimits { per_address, silence, ..limits }
     }
 
     /// What a client may use.
