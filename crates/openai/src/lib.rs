@@ -9,6 +9,7 @@
 //! - [`chat`], [`completions`], [`embeddings`]: a request and its responses each.
 //! - [`sampling`]: fields that chat and completions share; [`messages`], [`texts`], [`token_ids`], [`stops`],
 //!   [`structured`], [`speculation`], [`tool_choice`]: parts of a request.
+//! - [`foreign_ids`]: ids of a tokenizer that is not the model's.
 //! - [`logprobs`], [`usage`], [`error`], [`object`]: parts of a response.
 
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ pub mod chat;
 pub mod completions;
 pub mod embeddings;
 pub mod error;
+pub mod foreign_ids;
 pub mod logprobs;
 pub mod messages;
 pub mod object;

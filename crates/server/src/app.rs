@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use ropeway_kvdisk::Disk;
+use ropeway_openai::foreign_ids::IdsOf;
 
 use crate::agents::Agents;
 use crate::connections::slots::ConnectionLimits;
@@ -27,6 +28,8 @@ pub struct App {
     pub models: Models,
     /// The models that embed and rank.
     pub embeddings: EmbeddingModels,
+    /// Whose token ids clients send to be embedded.
+    pub embedding_ids: IdsOf,
     /// Models on disk, if clients may fetch, load and delete them.
     pub shelf: Option<Shelf>,
     /// Starting, ready or draining.
@@ -55,6 +58,7 @@ impl App {
         Self {
             models,
             embeddings: EmbeddingModels::default(),
+            embedding_ids: IdsOf::default(),
             shelf: None,
             life: Life::default(),
             limits: Limits::default(),

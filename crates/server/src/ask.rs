@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
+use axum::http::header::USER_AGENT;
 use serde::de::DeserializeOwned;
 
 use crate::agents::{AgentId, AgentKey, AgentLink};
@@ -117,6 +118,11 @@ impl Ask {
         let link = |id| AgentLink { app: self.app, key: AgentKey { tenant, id }, is_claimed: false };
         caller.agent = id.map(link);
         Ok(caller)
+    }
+
+    /// What the client's program calls itself.
+    pub fn user_agent(&self) -> Option<&str> {
+        self.headers.get(USER_AGENT)?.to_str().ok()
     }
 
     /// Who asks.

@@ -28,8 +28,10 @@ impl Wire for EmbeddingsRequest {
 
 pub async fn create(mut ask: Ask) -> Result<Json<Value>, OpenAiError> {
     let request: EmbeddingsRequest = ask.body().await?;
+    let (ids_of, agent) = (ask.app().embedding_ids, ask.user_agent().map(str::to_owned));
     let (model, caller) = ask.embedding_model(&request)?;
     let EmbeddingJob { texts, options, encoding } = request.read()?;
+    let texts = ids_of.read(agent.as_deref(), texts);
     let embedder = model.embedder().await?;
     let embeddings = embed(&embedder, texts, options, &caller).await?;
     Ok(Json(response(&model.name, encoding, &embeddings)))

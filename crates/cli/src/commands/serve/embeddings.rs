@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ropeway_batcher::Settings;
 use ropeway_embed::{Embedder, EmbedderOptions};
 use ropeway_hub::catalogue::DEFAULT_EMBEDDING_MODEL;
 use ropeway_model::{LoadOptions, Precision, Quantize};
+use ropeway_openai::foreign_ids::IdsOf;
 use ropeway_server::ModelFacts;
 use ropeway_server::embedding::{EmbeddingModel, EmbeddingModels, Loader, Ready};
 
@@ -30,6 +31,10 @@ pub struct EmbedArgs {
     /// given several times
     #[arg(long = "embed-model", value_name = "MODEL", default_value = DEFAULT_EMBEDDING_MODEL)]
     embed_models: Vec<String>,
+    /// Whose token ids clients send: the model's, OpenAI's (cl100k) as
+    /// LangChain does, or OpenAI's where the client is OpenAI's library
+    #[arg(long, value_name = "WHOSE", default_value = "auto")]
+    embed_ids: Whose,
     /// Longest time a text waits for company, in milliseconds; 0 never waits
     #[arg(long, value_name = "MS", default_value_t = Settings::default().window.as_millis() as u16)]
     embed_window: u16,
@@ -51,7 +56,23 @@ pub struct EmbedArgs {
     embed_int8: bool,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Whose {
+    Auto,
+    Model,
+    Openai,
+}
+
 impl EmbedArgs {
+    /// Whose token ids clients send.
+    pub fn ids_of(&self) -> IdsOf {
+        match self.embed_ids {
+            Whose::Auto => IdsOf::Guess,
+            Whose::Model => IdsOf::Model,
+            Whose::Openai => IdsOf::OpenAi,
+        }
+    }
+
     /// The models, none of them loaded yet.
     pub fn models(&self, options: &ModelArgs, ledger: &Arc<Ledger>, log_batches: bool) -> EmbeddingModels {
         let names: &[String] = if self.no_embeddings { &[] } else { &self.embed_models };

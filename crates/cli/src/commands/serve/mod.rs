@@ -166,6 +166,7 @@ impl Serve {
         let library: Arc<dyn Library> = Arc::clone(shelves) as _;
         let app = App {
             embeddings: self.embed.models(&self.options, shelves.ledger(), self.logs.log_batches),
+            embedding_ids: self.embed.ids_of(),
             shelf: (!self.fixed_models).then(|| Shelf::new(library)),
             limits: self.limits.limits(),
             memory: self.limits.memory(),
