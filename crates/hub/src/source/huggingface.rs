@@ -1,75 +1,59 @@
-//! Fetches files of a Hugging Face repository into the cache its own tools share.
+//! Fetches files of a Hugging Face repository into the cache its own tools share, and uses what they put there.
 //!
-//! A transfer grows a `.part` file in that cache ([`super::cache`]), which the next attempt, or the next pull, continues. This
-//! module decides what to fetch, tries again when the connection breaks, and checks what came: the etag of a large file is its
-//! sha256. Must never: use a name from the server as a path before it was parsed, or keep a file that does not fit its
-//! checksum.
+//! ```text
+//! list the repository -> choose files -> ask for their sizes -> is there room? -> bring each -> check each
+//! out of reach, offline -> the snapshot that is here, if it is whole
+//! ```
+//! The etag of a large file is its sha256. Must never: use a name from the server as a path before it was parsed, or keep a file
+//! that does not fit its checksum.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::cache::{RepoCache, create_parent};
-use super::http::{About, Client, Rest};
-use super::{Fetched, Place, Surroundings, selection};
-use crate::catalogue::{FileSpec, PinnedRepo};
+use super::http::{Ask, Client, header, total_of_range};
+use super::retry::retrying;
+use super::selection::{self, Choice, Wish};
+use super::transfer::{self, Transfer};
+use super::{Fetched, Place, Surroundings, parts, space};
+use crate::catalogue::FileSpec;
 use crate::checksum::{self, Copied, Sha256};
 use crate::error::SourceError;
 use crate::lock::Lock;
 use crate::manifest::{FileRecord, Owner, RelativePath};
-use crate::progress::{Progress, Report, Stage};
-use crate::reference::RepoFile;
-
-/// How often a broken transfer is taken up again before the pull gives up.
-const ATTEMPTS: u32 = 5;
-
-/// The pause before the second attempt; it doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-
-/// How much is read at once: large enough that system calls do not count.
-const CHUNK: usize = 256 * 1024;
+use crate::progress::{Progress, Report};
 
 /// What to fetch.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    repo: &'a str,
-    revision: &'a str,
-    wanted: Wanted<'a>,
+    pub repo: &'a str,
+    pub revision: &'a str,
+    pub wanted: Wanted<'a>,
 }
 
 #[derive(Debug)]
-enum Wanted<'a> {
+pub(crate) enum Wanted<'a> {
     /// Exactly these bytes.
     Pinned(&'a [FileSpec]),
-    /// What the user named, or the one model the repository holds.
-    Chosen(Option<&'a RelativePath>),
+    /// Whatever is chosen by this wish.
+    Chosen(Wish<'a>),
 }
 
 impl<'a> Request<'a> {
-    /// Exactly the files of a catalogue entry.
-    pub(crate) fn pinned(repo: &'a PinnedRepo, files: &'a [FileSpec]) -> Request<'a> {
-        Request { repo: repo.repo, revision: repo.revision, wanted: Wanted::Pinned(files) }
-    }
-
-    /// What the user named.
-    pub(crate) fn chosen(file: &'a RepoFile) -> Request<'a> {
-        Request { repo: &file.repo, revision: "main", wanted: Wanted::Chosen(file.file.as_ref()) }
-    }
-
     /// The source, in words.
     pub(crate) fn label(&self) -> String {
         format!("Hugging Face {}", self.repo)
     }
 
-    fn choose(&self, listed: &[String]) -> Result<Vec<RelativePath>, SourceError> {
+    fn choose(&self, listed: &[String]) -> Result<Choice, SourceError> {
         match self.wanted {
             Wanted::Pinned(files) => {
-                Ok(files.iter().filter_map(|spec| RelativePath::parse(spec.path)).collect())
+                let paths = files.iter().filter_map(|spec| RelativePath::parse(spec.path));
+                Ok(Choice { files: paths.collect(), others: Vec::new() })
             }
-            Wanted::Chosen(file) => selection::choose(listed, file),
+            Wanted::Chosen(wish) => selection::choose(listed, wish),
         }
     }
 
@@ -93,24 +77,28 @@ struct Sibling {
     rfilename: String,
 }
 
-/// Fetches what is not in the cache yet, and checks everything. Only transfers are tried again: a hub that does not even
-/// list the repository is out of reach, and the user should hear so at once.
+/// What the hub says of a file.
+#[derive(Debug)]
+struct About {
+    /// Where its bytes go in the cache.
+    blob: PathBuf,
+    commit: String,
+    size: u64,
+}
+
+/// Fetches what is not in the cache yet, and checks everything. A hub that is out of reach is done without where the cache has the
+/// whole model.
 pub(crate) fn fetch(
     around: &Surroundings<'_>,
     request: &Request<'_>,
     report: Report<'_>,
 ) -> Result<Fetched, SourceError> {
     let remote = Remote::new(around, request);
-    let listing = remote.listing()?;
-    let listed: Vec<String> = listing.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
-    let snapshot = remote.cache.snapshot(plain_name(&listing.sha)?);
-    let mut files = Vec::new();
-    for path in request.choose(&listed)? {
-        let owner = remote.bring(&path, &snapshot, report)?;
-        let copied = remote.verify(&path, &snapshot, request.spec(&path), report)?;
-        files.push(FileRecord { path, bytes: copied.bytes, sha256: copied.sha256, owner });
+    match remote.listing() {
+        Ok(listing) => remote.fetch(listing, report),
+        Err(error) if error.is_out_of_reach() => remote.cached(error, report),
+        Err(error) => Err(error),
     }
-    Ok(Fetched { place: Place::Shared(snapshot), files, source: request.label() })
 }
 
 /// A repository, and the cache its files go to.
@@ -124,96 +112,168 @@ struct Remote<'a> {
 impl<'a> Remote<'a> {
     fn new(around: &'a Surroundings<'a>, request: &'a Request<'a>) -> Remote<'a> {
         let hub = &around.config.hugging_face;
-        let client = Client::new(hub, around.config.patience, around.cancel);
+        let client = Client::new(&hub.endpoint, hub.token.clone(), around.config.patience, around.cancel);
         Remote { around, request, client, cache: RepoCache::new(&hub.cache, request.repo) }
     }
 
+    /// A hub that can't be reached is not tried again: the user should hear so at once. One that is merely busy is.
     fn listing(&self) -> Result<Listing, SourceError> {
+        if self.around.config.offline {
+            return Err(SourceError::Offline);
+        }
         let Request { repo, revision, .. } = self.request;
         let endpoint = &self.around.config.hugging_face.endpoint;
-        let body = self.client.read(&format!("{endpoint}/api/models/{repo}/revision/{revision}"), repo)?;
+        let url = format!("{endpoint}/api/models/{repo}/revision/{}", escaped(revision));
+        let ask = Ask { url: &url, what: repo, ..Ask::default() };
+        let body = retrying(self.around.cancel, || match self.client.read(ask) {
+            Err(error @ SourceError::Network { .. }) => Ok(Err(error)),
+            answer => answer.map(Ok),
+        });
+        let body = body.and_then(|answer| answer).map_err(|error| self.with_page(error))?;
         serde_json::from_slice(&body).map_err(|error| SourceError::BadAnswer { detail: error.to_string() })
+    }
+
+    /// Says where terms are accepted.
+    fn with_page(&self, error: SourceError) -> SourceError {
+        match error {
+            SourceError::Refused { status, .. } => {
+                let page = format!("{}/{}", self.around.config.hugging_face.endpoint, self.request.repo);
+                SourceError::Refused { status, page: Some(page) }
+            }
+            other => other,
+        }
+    }
+
+    fn fetch(&self, listing: Listing, report: Report<'_>) -> Result<Fetched, SourceError> {
+        let listed: Vec<String> = listing.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
+        let snapshot = self.cache.snapshot(plain_name(&listing.sha)?);
+        let choice = self.request.choose(&listed)?;
+        self.tell_choice(&choice, report);
+        let missing = choice.files.iter().filter(|path| !path.below(&snapshot).exists());
+        let missing: Vec<_> =
+            missing.map(|path| Ok((path, self.about(path)?))).collect::<Result<_, SourceError>>()?;
+        self.check_room(missing.iter().map(|(_, about)| about))?;
+        for (path, about) in &missing {
+            self.bring(path, about, report)?;
+            if !path.below(&snapshot).exists() {
+                let detail = format!("`{path}` changed while it was being fetched");
+                return Err(SourceError::BadAnswer { detail });
+            }
+        }
+        let fetched: Vec<_> = missing.into_iter().map(|(path, _)| path.clone()).collect();
+        self.checked(&choice.files, &fetched, snapshot, report)
+    }
+
+    /// The model as the cache has it, where that is whole; `error` says why the hub was not asked.
+    fn cached(&self, error: SourceError, report: Report<'_>) -> Result<Fetched, SourceError> {
+        let Some(commit) = self.cache.commit(self.request.revision) else { return Err(error) };
+        let snapshot = self.cache.snapshot(&commit);
+        let Ok(choice) = self.request.choose(&self.cache.files(&commit)) else { return Err(error) };
+        let is_whole =
+            parts::is_whole(&choice.files) && choice.files.iter().all(|path| path.below(&snapshot).exists());
+        if !is_whole {
+            return Err(error);
+        }
+        self.tell_choice(&choice, report);
+        self.checked(&choice.files, &[], snapshot, report)
+    }
+
+    fn tell_choice(&self, choice: &Choice, report: Report<'_>) {
+        let [first, ..] = choice.others.as_slice() else { return };
+        let others: Vec<&str> = choice.others.iter().map(|quant| quant.as_str()).collect();
+        let example = format!("{}:{first}", self.request.repo);
+        report(Progress::Chosen { chosen: choice.files[0].as_str(), others: &others, example: &example });
+    }
+
+    /// Reads all files again and notes what they are; `fetched` came just now, the others were there before.
+    fn checked(
+        &self,
+        files: &[RelativePath],
+        fetched: &[RelativePath],
+        snapshot: PathBuf,
+        report: Report<'_>,
+    ) -> Result<Fetched, SourceError> {
+        let mut records = Vec::new();
+        for path in files {
+            let owner = if fetched.contains(path) { Owner::Ropeway } else { Owner::Others };
+            let copied = self.verify(path, &snapshot, owner, report)?;
+            let (bytes, sha256) = (copied.bytes, copied.sha256);
+            records.push(FileRecord { path: path.clone(), bytes, sha256, owner });
+        }
+        Ok(Fetched { place: Place::Shared(snapshot), files: records, source: self.request.label() })
     }
 
     fn url(&self, path: &RelativePath) -> String {
         let Request { repo, revision, .. } = self.request;
-        format!("{}/{repo}/resolve/{revision}/{path}", self.around.config.hugging_face.endpoint)
+        format!("{}/{repo}/resolve/{}/{path}", self.around.config.hugging_face.endpoint, escaped(revision))
     }
 
-    /// Makes sure the file is in the snapshot; says who put it there.
-    fn bring(&self, path: &RelativePath, snapshot: &Path, report: Report<'_>) -> Result<Owner, SourceError> {
-        if path.below(snapshot).exists() {
-            return Ok(Owner::Others);
-        }
-        self.retrying(|| self.download(path, report))?;
-        if path.below(snapshot).exists() {
-            return Ok(Owner::Ropeway);
-        }
-        Err(SourceError::BadAnswer { detail: format!("`{path}` changed while it was being fetched") })
-    }
-
-    /// Tries again, with growing pauses, while the failure looks like one that passes.
-    fn retrying<T>(&self, mut attempt: impl FnMut() -> Result<T, SourceError>) -> Result<T, SourceError> {
-        let mut pause = FIRST_PAUSE;
-        for _ in 1..ATTEMPTS {
-            match attempt() {
-                Err(error) if error.is_passing() => self.around.cancel.pause(pause)?,
-                done => return done,
-            }
-            pause *= 2;
-        }
-        attempt()
-    }
-
-    /// One attempt; it continues the `.part` file a broken one left. The same blob may belong to several models, whose pulls
-    /// do not hold the same lock, so it has one of its own.
-    fn download(&self, path: &RelativePath, report: Report<'_>) -> Result<(), SourceError> {
-        let about = self.client.about(&self.url(path), path.as_str())?;
-        let (blob, commit) = (self.cache.blob(plain_name(&about.etag)?), plain_name(&about.commit)?);
-        create_parent(&blob)?;
-        let _lock = Lock::acquire(&blob.with_extension("lock"), self.around.cancel, || ())
-            .map_err(SourceError::from_lock)?;
-        if !fs::metadata(&blob).is_ok_and(|kind| kind.len() == about.size) {
-            self.transfer(path, &blob, &about, report)?;
-        }
-        self.cache.link(&blob, commit, path)?;
-        self.cache.note(self.request.revision, commit)
-    }
-
-    /// Grows the part file to its whole length and gives it the blob's name.
-    fn transfer(
-        &self,
-        path: &RelativePath,
-        blob: &Path,
-        about: &About,
-        report: Report<'_>,
-    ) -> Result<(), SourceError> {
-        let part = Part::open(blob, about.size)?;
-        let rest = self.client.rest(&self.url(path), part.length, path.as_str())?;
-        let mut on_bytes = |done| {
-            let (file, total) = (path.as_str(), about.size);
-            report(Progress::Bytes { stage: Stage::Download, file, done, total });
+    /// What the hub says of a file. The size of a small one is only told by whoever delivers it.
+    fn about(&self, path: &RelativePath) -> Result<About, SourceError> {
+        let url = self.url(path);
+        let ask = Ask { url: &url, what: path.as_str(), range: Some("bytes=0-0"), accept: None };
+        let headers = retrying(self.around.cancel, || self.client.headers(ask));
+        let headers = headers.map_err(|error| self.with_page(error))?;
+        let told = header(&headers, "x-linked-size").and_then(|size| size.parse().ok());
+        let size = match told.or_else(|| total_of_range(&headers)) {
+            Some(size) => Some(size),
+            None => total_of_range(&retrying(self.around.cancel, || self.client.final_headers(ask))?),
         };
-        part.append(rest, about.size, &mut on_bytes)?.finish(blob)
+        let etag = header(&headers, "x-linked-etag").or_else(|| header(&headers, "etag"));
+        let lacking =
+            |name: &str| SourceError::BadAnswer { detail: format!("`{path}` comes without {name}") };
+        let etag = etag.ok_or_else(|| lacking("an etag"))?;
+        let etag = etag.trim_start_matches("W/").replace('"', "");
+        let commit = header(&headers, "x-repo-commit").ok_or_else(|| lacking("a commit"))?;
+        Ok(About {
+            blob: self.cache.blob(plain_name(&etag)?),
+            commit: plain_name(&commit)?.to_owned(),
+            size: size.ok_or_else(|| lacking("its size"))?,
+        })
     }
 
-    /// Reads the file again: size and sha256 must be the catalogue's, or else what its etag promises. A file that is not
-    /// what it should be is deleted, so that the next pull fetches it afresh.
+    /// Whether the disk has room for what is still to come.
+    fn check_room<'b>(&self, files: impl Iterator<Item = &'b About>) -> Result<(), SourceError> {
+        let missing = |about: &About| match about.is_here() {
+            true => 0,
+            false => about.size.saturating_sub(transfer::bytes_here(&about.blob, about.size)),
+        };
+        let needed = files.map(missing).fold(0_u64, u64::saturating_add);
+        space::check(&self.around.config.hugging_face.cache, needed)
+    }
+
+    /// Makes sure the file is in its snapshot. The same blob may belong to several models, whose pulls do not hold the same
+    /// lock, so it has one of its own.
+    fn bring(&self, path: &RelativePath, about: &About, report: Report<'_>) -> Result<(), SourceError> {
+        create_parent(&about.blob)?;
+        let _lock = Lock::acquire(&about.blob.with_extension("lock"), self.around.cancel, || ())
+            .map_err(SourceError::from_lock)?;
+        if !about.is_here() {
+            let (url, how) = (self.url(path), self.around.config.transfers);
+            let (client, name, target) = (&self.client, path.as_str(), about.blob.as_path());
+            Transfer { client, url: &url, name, size: about.size, target, how }.run(report)?;
+        }
+        self.cache.link(&about.blob, &about.commit, path)?;
+        self.cache.note(self.request.revision, &about.commit)
+    }
+
+    /// Reads the file again: size and sha256 must be the catalogue's, or else what its etag promises. A file that came just now
+    /// and is not what it should be is deleted, so that the next pull fetches it afresh.
     fn verify(
         &self,
         path: &RelativePath,
         snapshot: &Path,
-        spec: Option<&FileSpec>,
+        owner: Owner,
         report: Report<'_>,
     ) -> Result<Copied, SourceError> {
         let link = path.below(snapshot);
         let blob = link.canonicalize().map_err(SourceError::io("open", &link))?;
         let copied = checksum::of_file(&blob, path.as_str(), self.around.cancel, report)?;
-        let checked = match spec {
+        let checked = match self.request.spec(path) {
             Some(spec) => spec.check(copied),
-            None => check_etag(&blob, path, copied),
+            None => check_etag(&blob, &link, copied),
         };
-        if checked.is_err() {
+        if checked.is_err() && owner == Owner::Ropeway {
             for wrong in [&link, &blob] {
                 // The checksum error is the one to report; a file that stays is found wrong again.
                 let _ = fs::remove_file(wrong);
@@ -223,71 +283,24 @@ impl<'a> Remote<'a> {
     }
 }
 
-/// The part of a file that is here already.
-struct Part {
-    path: PathBuf,
-    file: File,
-    length: u64,
+impl About {
+    fn is_here(&self) -> bool {
+        fs::metadata(&self.blob).is_ok_and(|kind| kind.len() == self.size)
+    }
 }
 
-impl Part {
-    /// What an earlier attempt left. A part that is as long as the whole, or longer, cannot be continued: asking for the
-    /// rest of it fails for ever.
-    fn open(blob: &Path, whole: u64) -> Result<Part, SourceError> {
-        let path = blob.with_extension("part");
-        let mut options = File::options();
-        let file = options.create(true).append(true).open(&path).map_err(SourceError::io("create", &path))?;
-        let mut part = Part { length: 0, path, file };
-        part.length = part.file.metadata().map_err(SourceError::io("read", &part.path))?.len();
-        if part.length >= whole {
-            part.clear()?;
-        }
-        Ok(part)
-    }
-
-    fn clear(&mut self) -> Result<(), SourceError> {
-        self.length = 0;
-        self.file.set_len(0).map_err(SourceError::io("write", &self.path))
-    }
-
-    /// Adds what arrives, up to `whole` bytes in all. What came before a failure stays for the next attempt.
-    fn append(
-        mut self,
-        mut rest: Rest<'_>,
-        whole: u64,
-        on_bytes: &mut dyn FnMut(u64),
-    ) -> Result<Part, SourceError> {
-        if rest.start != self.length {
-            self.clear()?;
-        }
-        let mut buffer = vec![0; CHUNK];
-        while self.length < whole {
-            on_bytes(self.length);
-            let most = (whole - self.length).min(CHUNK as u64) as usize;
-            let read = rest.body.read(&mut buffer[..most])?;
-            if read == 0 {
-                let detail = format!("the connection ended after {} of {whole} bytes", self.length);
-                return Err(SourceError::Network { detail });
-            }
-            self.file.write_all(&buffer[..read]).map_err(SourceError::io("write", &self.path))?;
-            self.length += read as u64;
-        }
-        on_bytes(self.length);
-        Ok(self)
-    }
-
-    fn finish(self, blob: &Path) -> Result<(), SourceError> {
-        self.file.sync_all().map_err(SourceError::io("write", &self.path))?;
-        fs::rename(&self.path, blob).map_err(SourceError::io("create", blob))
-    }
+/// A revision in an address: its slashes would be taken for the path's.
+fn escaped(revision: &str) -> String {
+    revision.replace('/', "%2F")
 }
 
 /// A blob is named by its etag, which for large files is their sha256.
-fn check_etag(blob: &Path, path: &RelativePath, copied: Copied) -> Result<(), SourceError> {
+fn check_etag(blob: &Path, link: &Path, copied: Copied) -> Result<(), SourceError> {
     let etag = blob.file_name().and_then(|name| name.to_str()).and_then(Sha256::parse);
     match etag {
         Some(expected) if expected != copied.sha256 => {
-            Err(SourceError::WrongChecksum { file: path.to_string(), expected, found: copied.sha256 })
+            let file = link.display().to_string();
+            Err(SourceError::WrongChecksum { file, expected, found: copied.sha256 })
         }
         _ => Ok(()),
     }

@@ -1,10 +1,16 @@
 //! How a model's bytes get here. Each source delivers files that are checked, or says why it could not.
 
-mod cache;
+mod address;
+pub(crate) mod cache;
 mod http;
 pub(crate) mod huggingface;
+pub(crate) mod ollama;
+pub(crate) mod parts;
 pub(crate) mod pip;
-mod selection;
+mod retry;
+pub(crate) mod selection;
+mod space;
+mod transfer;
 mod wheel;
 
 use std::path::PathBuf;

@@ -39,6 +39,9 @@ pub(crate) fn fetch(
     staging: &Staging,
     report: Report<'_>,
 ) -> Result<Fetched, SourceError> {
+    if around.config.offline {
+        return Err(SourceError::Offline);
+    }
     let package = request.package;
     let requirement = format!("{}=={}", package.name, package.version);
     let download =

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ropeway_hub::catalogue::{Entry, FileSpec, PinnedRepo, PipPackage, Source};
 use ropeway_hub::checksum::Sha256;
-use ropeway_hub::config::{HuggingFaceConfig, Patience, Token};
+use ropeway_hub::config::{HuggingFaceConfig, OllamaConfig, Patience, Token, Transfers};
 use ropeway_hub::{Catalogue, Config, Hub, HubError, SourceError};
 use tempfile::TempDir;
 use zip::ZipWriter;
@@ -51,7 +51,10 @@ impl Sandbox {
                 endpoint: NOWHERE.into(),
                 token: None,
             },
+            ollama: OllamaConfig { models: folder.path().join("ollama/models"), registry: NOWHERE.into() },
             patience: PATIENT,
+            transfers: Transfers::default(),
+            offline: false,
         };
         Sandbox { folder, config }
     }
@@ -141,8 +144,13 @@ fn entries(files: &[(&'static str, &[u8])]) -> &'static [Entry] {
         about: "a model for tests",
         sources: &[
             Source::Pip(PipPackage { name: "tiny", version: "1.0", wheel_bytes: 1000, prefix: "tiny/" }),
-            Source::HuggingFace(PinnedRepo { repo: REPO, revision: "main" }),
+            Source::HuggingFace(PinnedRepo { repo: REPO, revision: "main", file: None }),
         ],
+        parameters: "1B",
+        license: "MIT",
+        capabilities: &["chat"],
+        approximate_bytes: 0,
+        ollama: &[],
         files: Vec::leak(files.iter().map(spec).collect()),
     };
     Vec::leak(vec![entry])
