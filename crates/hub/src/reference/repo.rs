@@ -47,13 +47,10 @@ impl RepoFile {
     /// `org--repo[@revision][--file]`: a repository's parts never hold `--`, so different repositories never share a
     /// folder, nor does one share a folder with the catalogue. No revision holds `=`.
     pub(super) fn id(&self) -> ModelId {
-        let mut folder = self.repo.replace('/', "--");
-        if let Some(revision) = &self.revision {
-            folder += &format!("@{}", revision.0.replace('/', "="));
-        }
-        if let Some(file) = &self.file {
-            folder += &format!("--{}", file.as_str().replace('/', "--"));
-        }
+        let repo = self.repo.replace('/', "--");
+        let revision = self.revision.as_ref().map(|revision| format!("@{}", revision.0.replace('/', "=")));
+        let file = self.file.as_ref().map(|file| format!("--{}", file.as_str().replace('/', "--")));
+        let folder = [repo, revision.unwrap_or_default(), file.unwrap_or_default()].concat();
         ModelId { name: self.to_string(), folder }
     }
 

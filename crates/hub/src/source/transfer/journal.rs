@@ -103,13 +103,13 @@ impl Journal {
     }
 
     /// Makes room for the whole file; what was there before is gone.
-    pub(super) fn begin(&self, pieces: &Pieces) -> Result<(), SourceError> {
+    pub(super) fn begin(&self, pieces: Pieces) -> Result<Pieces, SourceError> {
         let make = || {
             let _ = fs::remove_file(&self.note);
             File::create(&self.part)?.set_len(pieces.size)
         };
         make().map_err(SourceError::io("create", &self.part))?;
-        self.save(pieces)
+        self.save(&pieces).map(|()| pieces)
     }
 
     /// Notes how far the pieces are.
@@ -165,8 +165,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let journal = Journal::beside(&folder.path().join("blob"));
         assert_eq!(journal.find(100), None);
-        let mut pieces = Pieces::new(100, 32);
-        journal.begin(&pieces).unwrap();
+        let mut pieces = journal.begin(Pieces::new(100, 32)).unwrap();
         pieces.add(2, 7);
         journal.save(&pieces).unwrap();
         assert_eq!(journal.find(100), Some(pieces));

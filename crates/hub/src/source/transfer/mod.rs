@@ -75,11 +75,11 @@ impl Transfer<'_> {
         let journal = Journal::beside(self.target);
         let pieces = match journal.find(self.size) {
             Some(pieces) => pieces,
-            None => self.fresh(&journal, Pieces::new(self.size, self.how.piece))?,
+            None => journal.begin(Pieces::new(self.size, self.how.piece))?,
         };
         match self.bring(pieces, report) {
             Err(Trouble::NoRanges) => {
-                let pieces = self.fresh(&journal, Pieces::whole(self.size))?;
+                let pieces = journal.begin(Pieces::whole(self.size))?;
                 self.bring(pieces, report).map_err(|trouble| match trouble {
                     Trouble::Failed(error) => error,
                     Trouble::NoRanges => SourceError::NoSuchRange,
@@ -89,10 +89,6 @@ impl Transfer<'_> {
             Ok(()) => {}
         }
         journal.finish(self.target)
-    }
-
-    fn fresh(&self, journal: &Journal, pieces: Pieces) -> Result<Pieces, SourceError> {
-        journal.begin(&pieces).map(|()| pieces)
     }
 
     fn bring(&self, pieces: Pieces, report: Report<'_>) -> Result<(), Trouble> {

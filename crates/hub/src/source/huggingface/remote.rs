@@ -1,73 +1,27 @@
-//! Fetches files of a Hugging Face repository into the cache its own tools share, and uses what they put there.
-//!
-//! ```text
-//! list the repository -> choose files -> ask for their sizes -> is there room? -> bring each -> check each
-//! out of reach, offline -> the snapshot that is here, if it is whole
-//! ```
-//! The etag of a large file is its sha256. Must never: use a name from the server as a path before it was parsed, or keep a file
-//! that does not fit its checksum.
+//! One repository on the hub, and the part of the cache its files go to.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::cache::{RepoCache, create_parent};
-use super::http::{Ask, Client, header, total_of_range};
-use super::retry::retrying;
-use super::selection::{self, Choice, Wish};
-use super::transfer::{self, Transfer};
-use super::{Fetched, Place, Surroundings, parts, space};
-use crate::catalogue::FileSpec;
+use super::Request;
+use super::about::{self, About, plain_name};
 use crate::checksum::{self, Copied, Sha256};
 use crate::error::SourceError;
 use crate::lock::Lock;
 use crate::manifest::{FileRecord, Owner, RelativePath};
 use crate::progress::{Progress, Report};
-
-/// What to fetch.
-#[derive(Debug)]
-pub(crate) struct Request<'a> {
-    pub repo: &'a str,
-    pub revision: &'a str,
-    pub wanted: Wanted<'a>,
-}
-
-#[derive(Debug)]
-pub(crate) enum Wanted<'a> {
-    /// Exactly these bytes.
-    Pinned(&'a [FileSpec]),
-    /// Whatever is chosen by this wish.
-    Chosen(Wish<'a>),
-}
-
-impl<'a> Request<'a> {
-    /// The source, in words.
-    pub(crate) fn label(&self) -> String {
-        format!("Hugging Face {}", self.repo)
-    }
-
-    fn choose(&self, listed: &[String]) -> Result<Choice, SourceError> {
-        match self.wanted {
-            Wanted::Pinned(files) => {
-                let paths = files.iter().filter_map(|spec| RelativePath::parse(spec.path));
-                Ok(Choice { files: paths.collect(), others: Vec::new() })
-            }
-            Wanted::Chosen(wish) => selection::choose(listed, wish),
-        }
-    }
-
-    fn spec(&self, path: &RelativePath) -> Option<&'a FileSpec> {
-        match self.wanted {
-            Wanted::Pinned(files) => files.iter().find(|spec| spec.path == path.as_str()),
-            Wanted::Chosen(_) => None,
-        }
-    }
-}
+use crate::source::cache::{RepoCache, create_parent};
+use crate::source::http::{Ask, Client};
+use crate::source::retry::retrying;
+use crate::source::selection::Choice;
+use crate::source::transfer::Transfer;
+use crate::source::{Fetched, Place, Surroundings, parts, space};
 
 /// A repository's listing, as far as it matters here.
 #[derive(Debug, Deserialize)]
-struct Listing {
+pub(super) struct Listing {
     sha: String,
     siblings: Vec<Sibling>,
 }
@@ -77,32 +31,8 @@ struct Sibling {
     rfilename: String,
 }
 
-/// What the hub says of a file.
-#[derive(Debug)]
-struct About {
-    /// Where its bytes go in the cache.
-    blob: PathBuf,
-    commit: String,
-    size: u64,
-}
-
-/// Fetches what is not in the cache yet, and checks everything. A hub that is out of reach is done without where the cache has the
-/// whole model.
-pub(crate) fn fetch(
-    around: &Surroundings<'_>,
-    request: &Request<'_>,
-    report: Report<'_>,
-) -> Result<Fetched, SourceError> {
-    let remote = Remote::new(around, request);
-    match remote.listing() {
-        Ok(listing) => remote.fetch(listing, report),
-        Err(error) if error.is_out_of_reach() => remote.cached(error, report),
-        Err(error) => Err(error),
-    }
-}
-
 /// A repository, and the cache its files go to.
-struct Remote<'a> {
+pub(super) struct Remote<'a> {
     around: &'a Surroundings<'a>,
     request: &'a Request<'a>,
     client: Client,
@@ -110,14 +40,14 @@ struct Remote<'a> {
 }
 
 impl<'a> Remote<'a> {
-    fn new(around: &'a Surroundings<'a>, request: &'a Request<'a>) -> Remote<'a> {
+    pub(super) fn new(around: &'a Surroundings<'a>, request: &'a Request<'a>) -> Remote<'a> {
         let hub = &around.config.hugging_face;
         let client = Client::new(&hub.endpoint, hub.token.clone(), around.config.patience, around.cancel);
         Remote { around, request, client, cache: RepoCache::new(&hub.cache, request.repo) }
     }
 
     /// A hub that can't be reached is not tried again: the user should hear so at once. One that is merely busy is.
-    fn listing(&self) -> Result<Listing, SourceError> {
+    pub(super) fn listing(&self) -> Result<Listing, SourceError> {
         if self.around.config.offline {
             return Err(SourceError::Offline);
         }
@@ -144,7 +74,7 @@ impl<'a> Remote<'a> {
         }
     }
 
-    fn fetch(&self, listing: Listing, report: Report<'_>) -> Result<Fetched, SourceError> {
+    pub(super) fn fetch(&self, listing: Listing, report: Report<'_>) -> Result<Fetched, SourceError> {
         let listed: Vec<String> = listing.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
         let snapshot = self.cache.snapshot(plain_name(&listing.sha)?);
         let choice = self.request.choose(&listed)?;
@@ -165,7 +95,7 @@ impl<'a> Remote<'a> {
     }
 
     /// The model as the cache has it, where that is whole; `error` says why the hub was not asked.
-    fn cached(&self, error: SourceError, report: Report<'_>) -> Result<Fetched, SourceError> {
+    pub(super) fn cached(&self, error: SourceError, report: Report<'_>) -> Result<Fetched, SourceError> {
         let Some(commit) = self.cache.commit(self.request.revision) else { return Err(error) };
         let snapshot = self.cache.snapshot(&commit);
         let Ok(choice) = self.request.choose(&self.cache.files(&commit)) else { return Err(error) };
@@ -214,31 +144,16 @@ impl<'a> Remote<'a> {
         let ask = Ask { url: &url, what: path.as_str(), range: Some("bytes=0-0"), accept: None };
         let headers = retrying(self.around.cancel, || self.client.headers(ask));
         let headers = headers.map_err(|error| self.with_page(error))?;
-        let told = header(&headers, "x-linked-size").and_then(|size| size.parse().ok());
-        let size = match told.or_else(|| total_of_range(&headers)) {
+        let size = match about::size(&headers) {
             Some(size) => Some(size),
-            None => total_of_range(&retrying(self.around.cancel, || self.client.final_headers(ask))?),
+            None => about::size(&retrying(self.around.cancel, || self.client.final_headers(ask))?),
         };
-        let etag = header(&headers, "x-linked-etag").or_else(|| header(&headers, "etag"));
-        let lacking =
-            |name: &str| SourceError::BadAnswer { detail: format!("`{path}` comes without {name}") };
-        let etag = etag.ok_or_else(|| lacking("an etag"))?;
-        let etag = etag.trim_start_matches("W/").replace('"', "");
-        let commit = header(&headers, "x-repo-commit").ok_or_else(|| lacking("a commit"))?;
-        Ok(About {
-            blob: self.cache.blob(plain_name(&etag)?),
-            commit: plain_name(&commit)?.to_owned(),
-            size: size.ok_or_else(|| lacking("its size"))?,
-        })
+        About::new(&self.cache, path, &headers, size)
     }
 
     /// Whether the disk has room for what is still to come.
     fn check_room<'b>(&self, files: impl Iterator<Item = &'b About>) -> Result<(), SourceError> {
-        let missing = |about: &About| match about.is_here() {
-            true => 0,
-            false => about.size.saturating_sub(transfer::bytes_here(&about.blob, about.size)),
-        };
-        let needed = files.map(missing).fold(0_u64, u64::saturating_add);
+        let needed = files.map(About::missing_bytes).fold(0_u64, u64::saturating_add);
         space::check(&self.around.config.hugging_face.cache, needed)
     }
 
@@ -283,12 +198,6 @@ impl<'a> Remote<'a> {
     }
 }
 
-impl About {
-    fn is_here(&self) -> bool {
-        fs::metadata(&self.blob).is_ok_and(|kind| kind.len() == self.size)
-    }
-}
-
 /// A revision in an address: its slashes would be taken for the path's.
 fn escaped(revision: &str) -> String {
     revision.replace('/', "%2F")
@@ -303,16 +212,5 @@ fn check_etag(blob: &Path, link: &Path, copied: Copied) -> Result<(), SourceErro
             Err(SourceError::WrongChecksum { file, expected, found: copied.sha256 })
         }
         _ => Ok(()),
-    }
-}
-
-/// A commit or etag that is used as a file name: one plain component.
-fn plain_name(text: &str) -> Result<&str, SourceError> {
-    let plain =
-        !text.is_empty() && text.len() <= 128 && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-    if plain {
-        Ok(text)
-    } else {
-        Err(SourceError::BadAnswer { detail: format!("`{text:.80}` is no commit or etag") })
     }
 }
