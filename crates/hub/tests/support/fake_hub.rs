@@ -335,14 +335,17 @@ fn send(behaviour: &mut Behaviour, bytes: &[u8], range: Option<&str>) -> Reply {
     if from >= end {
         return Reply::status("416 Range Not Satisfiable", "");
     }
-    if is_transfer && behaviour.ignores_ranges {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", bytes.len());
+    let etag = behaviour.etag.clone().unwrap_or_else(|| Sha256::of(bytes).to_string());
+    if behaviour.ignores_ranges {
+        let length = bytes.len();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\nConnection: close\r\n\r\n"
+        );
         return Reply { head, body: bytes.to_vec(), holds: false };
     }
     if is_transfer {
         from = (from + behaviour.shifted_by).min(end - 1);
     }
-    let etag = behaviour.etag.clone().unwrap_or_else(|| Sha256::of(bytes).to_string());
     let (length, last, whole) = (end - from, end - 1, bytes.len());
     let head = format!(
         "HTTP/1.1 206 Partial Content\r\nContent-Length: {length}\r\nContent-Range: bytes {from}-{last}/{whole}\r\n\

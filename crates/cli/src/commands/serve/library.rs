@@ -181,7 +181,10 @@ impl Need {
 /// What a model is called that was given as a path: its file's name without the ending, or its folder's.
 pub fn served_name(given: &str) -> String {
     let path = Path::new(given);
-    let in_catalogue = ropeway_hub::Catalogue::builtin().named(given).map(|named| named.name());
+    let by_name = match ropeway_hub::Catalogue::builtin().parse_name(given) {
+        Ok(model @ (ModelRef::Catalogue(_) | ModelRef::Ollama(_))) => model.id().ok().map(|id| id.name),
+        _ => None,
+    };
     let whole = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let own = || {
         let whole = whole();
@@ -189,7 +192,7 @@ pub fn served_name(given: &str) -> String {
         name.map(|name| name.to_string_lossy().into_owned())
     };
     let local = || path.exists().then(own).flatten();
-    in_catalogue.or_else(local).unwrap_or_else(|| given.to_owned())
+    by_name.or_else(local).unwrap_or_else(|| given.to_owned())
 }
 
 impl Library for Shelves {
@@ -382,6 +385,7 @@ mod tests {
         assert_eq!(served_name(&folder.path().display().to_string()), name);
         assert_eq!(served_name("smollm2"), "smollm2:135m");
         assert_eq!(served_name("llama3.2:1b-instruct-q8_0"), "llama3.2:1b-q8_0");
+        assert_eq!(served_name("ollama:llama3.2"), "ollama:llama3.2:latest");
         assert_eq!(served_name("org/repo:Q4_K_M"), "org/repo:Q4_K_M");
     }
 

@@ -26,6 +26,11 @@ pub(super) fn size(headers: &HeaderMap) -> Option<u64> {
     linked.or_else(|| total_of_range(headers))
 }
 
+/// The size that whoever delivers the file tells. One that knows no ranges announces the whole of it.
+pub(super) fn delivered_size(headers: &HeaderMap) -> Option<u64> {
+    size(headers).or_else(|| header(headers, "content-length")?.parse().ok())
+}
+
 impl About {
     /// Reads the headers; `size` may have been told by others.
     pub(super) fn new(

@@ -146,7 +146,7 @@ impl<'a> Remote<'a> {
         let headers = headers.map_err(|error| self.with_page(error))?;
         let size = match about::size(&headers) {
             Some(size) => Some(size),
-            None => about::size(&retrying(self.around.cancel, || self.client.final_headers(ask))?),
+            None => about::delivered_size(&retrying(self.around.cancel, || self.client.final_headers(ask))?),
         };
         About::new(&self.cache, path, &headers, size)
     }
