@@ -12,7 +12,7 @@ use crate::failure::Failure;
 pub struct DraftModelArg {
     /// The model that it drafts for; `None` means any.
     target: Option<String>,
-    /// A name from `ropeway list`, or a path.
+    /// A name from `ropeway search`, or a path.
     name: String,
 }
 

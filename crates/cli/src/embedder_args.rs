@@ -17,7 +17,7 @@ use crate::pulling;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Model options")]
 pub struct EmbedderArgs {
-    /// A name from `ropeway list`, or a path
+    /// A name from `ropeway search`, or a path
     #[arg(short, long, default_value = DEFAULT_EMBEDDING_MODEL)]
     pub model: String,
     /// Pack weights as bytes while loading: about three times as fast, and

@@ -55,7 +55,8 @@ Examples:
   ropeway config                        with which settings it would
   ropeway batch in.jsonl -o out.jsonl   answer a file of prompts
   ropeway embed notes.txt -o notes.npy  turn lines into vectors
-  ropeway pull smollm2                  fetch the default chat model (98 MB)
+  ropeway search qwen                   models that have a name
+  ropeway pull llama3.2:1b              fetch one of them
   ropeway verify                        whether files were damaged since
   ropeway cache list                    what is kept of conversations on disk
   ropeway show smollm2                  what it is made of
@@ -65,7 +66,11 @@ Environment:
   ROPEWAY_HOME    where models are kept (default: ~/.cache/ropeway)
   ROPEWAY_PULL_TIMEOUT  seconds a download may stand still (default: 30)
   ROPEWAY_PYTHON  the Python whose pip fetches packages (default: python3)
-  HF_HOME, HF_ENDPOINT, HF_TOKEN   as for all Hugging Face tools";
+  ROPEWAY_PULL_CONNECTIONS  connections of a download (default: 8)
+  HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE
+                  as for all Hugging Face tools
+  OLLAMA_MODELS   where Ollama keeps models (default: ~/.ollama/models)
+  HTTPS_PROXY, ALL_PROXY, NO_PROXY   how the hubs are reached";
 
 fn main() -> ExitCode {
     if grammar_workers::is_worker() {

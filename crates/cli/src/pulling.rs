@@ -84,6 +84,9 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
         Progress::Waiting => Some("waiting: someone else is pulling the same model".into()),
         Progress::Trying { source } => Some(format!("from {source}")),
         Progress::SourceFailed { source, error } => Some(format!("{source} failed: {error}")),
+        Progress::Chosen { chosen, others, example } => {
+            Some(format!("taking {chosen}; there are also {} (as {example})", others.join(", ")))
+        }
         Progress::Bytes { .. } => None,
     }
 }

@@ -23,9 +23,10 @@ fn the_list_is_to_be_had_as_json() {
 }
 
 #[test]
-fn an_unknown_name_fails_with_the_names_that_would_work() {
-    let err = Sandbox::new().run(&["pull", "nope"]).failed();
-    assert!(err.starts_with("error: no model is called `nope`\nhint: use one of smollm2:135m"), "{err}");
+fn an_unknown_name_fails_with_names_like_it_and_says_how_to_name_a_repository() {
+    let err = Sandbox::new().run(&["pull", "smolm2"]).failed();
+    assert!(err.starts_with("error: no model is called `smolm2`\nhint: did you mean smollm2,"), "{err}");
+    assert!(err.contains("ropeway search") && err.contains("org/repo:Q4_K_M"), "{err}");
 }
 
 #[test]
@@ -70,6 +71,7 @@ fn every_help_fits_80_columns_and_shows_how_to_use_it() {
     for command in [
         &["--help"][..],
         &["pull", "--help"],
+        &["search", "--help"],
         &["rm", "--help"],
         &["show", "--help"],
         &["tokenize", "--help"],

@@ -1,15 +1,15 @@
 //! From a model name to files on disk.
 //!
-//! A name is one of the built-in [`Catalogue`], a path, or `org/repo[:file]` on the Hugging Face hub. [`Hub`]
-//! turns it into [`ModelFiles`]: [`Hub::resolve`] looks on this machine only, [`Hub::pull`] fetches what is missing.
+//! A name is one of the built-in [`Catalogue`], a path, `org/repo[@revision][:file]` on the Hugging Face hub, or `ollama:name:tag` in
+//! the Ollama registry. [`Hub`] turns it into [`ModelFiles`]: [`Hub::resolve`] looks on this machine only, [`Hub::pull`] fetches what is missing.
 //!
 //! Layout: [`reference`] says what a name means, [`catalogue`] which names are built in, [`pull`] brings a model here
 //! ([`source`] how its bytes come, [`cancel`] how that is stopped), [`store`] where they stay ([`manifest`], [`lock`],
-//! [`staging`] are its parts), [`verify`] whether they are still the same, [`aliases`] what else they are called, [`error`]
-//! what can go wrong and what the user does about it.
+//! [`staging`] are its parts), [`elsewhere`] what other programs have, [`verify`] whether files are still the same, [`aliases`] what
+//! else they are called, [`quant`] names of quantizations, [`error`] what can go wrong and what the user does about it.
 //!
-//! Relies on: the machine's own pip for catalogue packages (so that mirror settings are respected) and the layout of the
-//! Hugging Face cache. Reading needs no right to write: a store on a read-only disk is as good as any. Must never: show a
+//! Relies on: the machine's own pip for catalogue packages (so that mirror settings are respected) and the layouts of the
+//! Hugging Face cache and of Ollama's store. Reading needs no right to write: a store on a read-only disk is as good as any. Must never: show a
 //! model whose files were not checked, write outside the store and the Hugging Face cache, delete a file it did not fetch, or
 //! trust a name found inside an archive or a listing.
 
@@ -18,12 +18,14 @@ pub mod cancel;
 pub mod catalogue;
 pub mod checksum;
 pub mod config;
+mod elsewhere;
 pub mod error;
 mod lock;
 pub mod manifest;
 pub mod model_files;
 pub mod progress;
 pub mod pull;
+pub mod quant;
 pub mod reference;
 mod source;
 mod staging;
@@ -33,10 +35,12 @@ pub mod verify;
 pub use cancel::Cancel;
 pub use catalogue::Catalogue;
 pub use config::Config;
+pub use elsewhere::Elsewhere;
 pub use error::{HubError, SourceError};
 pub use model_files::ModelFiles;
 pub use progress::{Progress, Report};
 pub use pull::{Outcome, PullOptions, Pulled};
+pub use quant::Quant;
 pub use reference::ModelRef;
 pub use store::{Listing, Removed, Store};
 pub use verify::{Check, Damage, Verified};
@@ -55,8 +59,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// The hub as the environment describes it (`ROPEWAY_HOME`, `ROPEWAY_PYTHON`, `HF_HOME`, `HF_ENDPOINT`,
-    /// `HF_TOKEN`), with the built-in catalogue.
+    /// The hub as the environment describes it (see [`Config`]), with the built-in catalogue.
     pub fn from_env() -> Result<Hub, HubError> {
         Ok(Hub::new(Config::from_env()?, Catalogue::builtin()))
     }

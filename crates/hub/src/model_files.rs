@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::checksum::Sha256;
 use crate::error::HubError;
 
 /// A model whose files are all there.
@@ -26,9 +27,9 @@ pub struct ModelFile {
 }
 
 impl ModelFiles {
-    /// What to open: the one `.gguf` file where there is exactly one, else the folder.
+    /// What to open: the one GGUF model where there is exactly one (the first of its parts, if it is split), else the folder.
     pub fn checkpoint(&self) -> &Path {
-        let mut ggufs = self.files.iter().filter(|file| is_gguf(&file.path));
+        let mut ggufs = self.files.iter().filter(|file| begins_a_gguf(&file.path));
         match (ggufs.next(), ggufs.next()) {
             (Some(only), None) => &only.path,
             _ => &self.root,
@@ -52,8 +53,19 @@ impl ModelFiles {
     }
 }
 
-fn is_gguf(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+/// Whether a GGUF model is opened by this file: not by a later part of a split one.
+fn begins_a_gguf(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let is_blob = name.strip_prefix("sha256-").and_then(Sha256::parse).is_some();
+    (is_gguf && !is_later_part(name)) || is_blob
+}
+
+/// `…-00002-of-00003.gguf`, and the like.
+fn is_later_part(name: &str) -> bool {
+    let numbers = name.rsplit_once('.').and_then(|(stem, _)| stem.rsplit_once("-of-"));
+    let number = numbers.and_then(|(start, count)| (count.len() == 5).then(|| start.rsplit_once('-'))?);
+    number.is_some_and(|(_, number)| number.len() == 5 && number.parse().is_ok_and(|number: u32| number > 1))
 }
 
 /// The plain files directly in a folder, by name; folders in it are no concern of a checkpoint.

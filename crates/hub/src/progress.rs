@@ -15,6 +15,15 @@ pub enum Progress<'a> {
         /// The source, in words.
         source: &'a str,
     },
+    /// A repository holds several quantizations and nobody said which: this one is taken.
+    Chosen {
+        /// The quantization's name, or the file's.
+        chosen: &'a str,
+        /// What else there is.
+        others: &'a [&'a str],
+        /// How another one is named.
+        example: &'a str,
+    },
     /// Bytes of a file have gone through a stage.
     Bytes {
         /// What is being done.

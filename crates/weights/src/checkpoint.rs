@@ -34,8 +34,8 @@ struct Opened {
 }
 
 impl Checkpoint {
-    /// Opens a .gguf file, a folder with config.json and *.safetensors (one file, or sharded by
-    /// model.safetensors.index.json), or a folder holding exactly one .gguf.
+    /// Opens a .gguf file (or all parts of a split one, by any of them), a folder with config.json and *.safetensors
+    /// (one file, or sharded by model.safetensors.index.json), or a folder holding exactly one GGUF model.
     pub fn open(path: &Path) -> Result<Checkpoint, WeightsError> {
         let about = std::fs::metadata(path)
             .map_err(|source| WeightsError::Unreadable { path: path.to_owned(), source })?;
@@ -96,7 +96,8 @@ impl Checkpoint {
 }
 
 fn open_folder(path: &Path) -> Result<Opened, WeightsError> {
-    let ggufs = huggingface::files_with_extension(path, "gguf")?;
+    let mut ggufs = huggingface::files_with_extension(path, "gguf")?;
+    ggufs.retain(|file| gguf::split::begins_a_model(file));
     match (huggingface::recognises(path), ggufs.as_slice()) {
         (true, _) => open_huggingface(path),
         (false, [file]) => open_file(path, file),
@@ -118,17 +119,12 @@ fn open_huggingface(path: &Path) -> Result<Opened, WeightsError> {
 }
 
 fn open_file(path: &Path, file: &Path) -> Result<Opened, WeightsError> {
-    let mapping = Mapping::open(file)?;
-    if !gguf::recognises(mapping.bytes()) {
-        return Err(WeightsError::UnknownFile { path: file.to_owned() });
-    }
-    let (metadata, tensors) =
-        gguf::parse(&mapping).map_err(|source| WeightsError::Gguf { path: file.to_owned(), source })?;
+    let gguf::split::Parts { metadata, mappings, tensors } = gguf::split::open(file)?;
     Ok(Opened {
         path: path.to_owned(),
         folder: file.parent().unwrap_or(Path::new("")).to_owned(),
         config: Config::Gguf(metadata),
-        mappings: vec![mapping],
+        mappings,
         tensors,
         unreadable: BTreeMap::new(),
     })

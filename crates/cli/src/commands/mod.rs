@@ -9,6 +9,7 @@ mod list;
 mod pull;
 mod rm;
 mod run;
+mod search;
 mod serve;
 mod show;
 mod simulate;
@@ -25,6 +26,7 @@ use crate::settings::Resolved;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Pull(pull::Pull),
+    Search(search::Search),
     List(list::List),
     Rm(rm::Rm),
     Verify(verify::Verify),
@@ -45,6 +47,7 @@ impl Command {
     pub fn run(self, output: &mut Output, resolved: &Resolved) -> Result<(), Failure> {
         match self {
             Command::Pull(command) => command.run(output),
+            Command::Search(command) => command.run(output),
             Command::List(command) => command.run(output),
             Command::Rm(command) => command.run(output),
             Command::Verify(command) => command.run(output),

@@ -14,7 +14,8 @@ Example:
   ropeway rm smollm2
 
 Only files that Ropeway fetched are deleted. What other programs put into the
-Hugging Face cache stays, and so does every file you named by its path.";
+Hugging Face cache or Ollama's store stays, and so does every file you named by
+its path.";
 
 /// Delete pulled models
 #[derive(Debug, Args)]
@@ -32,7 +33,7 @@ impl Rm {
             let removed = hub.remove(model)?;
             write!(output, "removed {}, {} freed", removed.name, DecimalBytes(removed.freed))?;
             if removed.kept > 0 {
-                write!(output, ", {} left in the Hugging Face cache", DecimalBytes(removed.kept))?;
+                write!(output, ", {} of other programs left where they are", DecimalBytes(removed.kept))?;
             }
             writeln!(output)?;
         }

@@ -1,6 +1,8 @@
 //! Runs the built command in a home of its own.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+#[path = "../../../hub/tests/support/fake_hub.rs"]
+pub mod fake_hub;
 pub mod server;
 pub mod tiny_gguf;
 
@@ -54,7 +56,21 @@ impl Sandbox {
         command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("ROPEWAY_HOME", self.path("home")).env("HF_HOME", self.path("huggingface"));
         command.env("ROPEWAY_PYTHON", self.path("no-python")).env("HF_ENDPOINT", "http://127.0.0.1:9");
-        command.env_remove("HF_TOKEN");
+        command
+            .env("OLLAMA_MODELS", self.path("ollama"))
+            .env("ROPEWAY_OLLAMA_REGISTRY", "http://127.0.0.1:9");
+        let foreign = [
+            "HF_TOKEN",
+            "HF_HUB_CACHE",
+            "HF_HUB_OFFLINE",
+            "HTTP_PROXY",
+            "http_proxy",
+            "ALL_PROXY",
+            "all_proxy",
+        ];
+        for variable in foreign {
+            command.env_remove(variable);
+        }
         command
     }
 

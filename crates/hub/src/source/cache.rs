@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! <cache>/models--org--repo/blobs/<etag>                  a file's bytes
-//!                          /blobs/<etag>.part, .lock      a transfer, and who is at it
+//!                          /blobs/<etag>.part, .pieces    a transfer, and how far it is
+//!                          /blobs/<etag>.lock             who is at it
 //!                          /snapshots/<commit>/<path>     a link to a blob
 //!                          /refs/<revision>               the commit that a branch meant last
 //! ```
@@ -14,6 +15,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::SourceError;
 use crate::manifest::RelativePath;
+
+/// How deep folders in a repository are looked into; a link may lead in circles.
+const FOLDERS_DEEP: usize = 3;
 
 /// A repository's part of the cache.
 #[derive(Debug)]
@@ -35,6 +39,22 @@ impl RepoCache {
         self.root.join("snapshots").join(commit)
     }
 
+    /// The commit that a revision meant last, if its snapshot is here.
+    pub(crate) fn commit(&self, revision: &str) -> Option<String> {
+        let noted = fs::read_to_string(self.root.join("refs").join(revision)).ok();
+        let commit = noted.map_or_else(|| revision.to_owned(), |text| text.trim().to_owned());
+        let is_plain = RelativePath::parse(&commit).is_some() && !commit.contains('/');
+        (is_plain && self.snapshot(&commit).is_dir()).then_some(commit)
+    }
+
+    /// The files of a snapshot whose bytes are all here; names as the hub lists them.
+    pub(crate) fn files(&self, commit: &str) -> Vec<String> {
+        let mut names = Vec::new();
+        collect(&self.snapshot(commit), "", FOLDERS_DEEP, &mut names);
+        names.sort();
+        names
+    }
+
     /// Makes a blob findable by the file's name.
     pub(crate) fn link(&self, blob: &Path, commit: &str, path: &RelativePath) -> Result<(), SourceError> {
         let pointer = path.below(&self.snapshot(commit));
@@ -52,6 +72,19 @@ impl RepoCache {
         let path = self.root.join("refs").join(revision);
         create_parent(&path)?;
         fs::write(&path, commit).map_err(SourceError::io("write", &path))
+    }
+}
+
+/// Adds the names of the files below a folder, links that lead nowhere left out.
+fn collect(folder: &Path, prefix: &str, deep: usize, names: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let path = entry.path();
+        if path.is_file() {
+            names.push(format!("{prefix}{name}"));
+        } else if path.is_dir() && deep > 0 {
+            collect(&path, &format!("{prefix}{name}/"), deep - 1, names);
+        }
     }
 }
 

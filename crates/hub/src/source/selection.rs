@@ -1,9 +1,17 @@
-//! Which files of a Hugging Face repository make a model.
+//! Which files of a repository make a model.
+//!
+//! ```text
+//! config.json and *.safetensors    all of them, and what belongs to them
+//! one GGUF model                   its file, or all its parts
+//! several GGUF models              the named one, else the first of `quant`'s order that can be read
+//! ```
 
 use std::path::Path;
 
+use super::parts::{self, Model};
 use crate::error::SourceError;
 use crate::manifest::RelativePath;
+use crate::quant::Quant;
 
 /// What a folder checkpoint may need besides its weights, by extension.
 const COMPANIONS: [&str; 4] = ["json", "jinja", "txt", "model"];
@@ -11,50 +19,119 @@ const COMPANIONS: [&str; 4] = ["json", "jinja", "txt", "model"];
 /// Weights that lie beside the real ones: the same in another layout, or only a difference to another model.
 const NOT_THE_WEIGHTS: [&str; 2] = ["consolidated", "adapter"];
 
+/// GGUF files that are no language model: image encoders, and statistics for quantizing.
+const NOT_A_MODEL: [&str; 3] = ["mmproj", "imatrix", "mtp-"];
+
 /// How pooled embedding models keep their pooling.
 const POOLING: &str = "1_Pooling/config.json";
 
-/// Chooses from a repository's files: the named one, or the one model it holds. Names that are no plain paths are
-/// not choosable.
-pub(crate) fn choose(
-    listed: &[String],
-    wanted: Option<&RelativePath>,
-) -> Result<Vec<RelativePath>, SourceError> {
+/// What is wanted of a repository.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wish<'a> {
+    /// The model it holds, or the best of several.
+    Any,
+    /// A file by its name, a quantization, or a part of a file's name.
+    Named(&'a RelativePath),
+    /// A quantization.
+    Quant(Quant),
+    /// This file, or if there is none of that name, one of the same quantization.
+    Usual(&'a str),
+}
+
+/// What was chosen.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub files: Vec<RelativePath>,
+    /// The quantizations that were not chosen, where nobody had said which.
+    pub others: Vec<Quant>,
+}
+
+/// Chooses from a repository's files. Names that are no plain paths are not choosable.
+pub(crate) fn choose(listed: &[String], wish: Wish<'_>) -> Result<Choice, SourceError> {
     let names: Vec<RelativePath> = listed.iter().filter_map(|name| RelativePath::parse(name)).collect();
-    match wanted {
-        Some(wanted) => named(names, wanted),
-        None => whole_model(names),
+    match wish {
+        Wish::Any => any_model(names),
+        Wish::Named(wanted) => named(names, wanted).map(Choice::of),
+        Wish::Quant(quant) => quantized(&names, quant).map(Choice::of),
+        Wish::Usual(file) => usual(names, file).map(Choice::of),
     }
 }
 
-/// The file of exactly this name, else the one .gguf file whose name contains it.
+impl Choice {
+    fn of(files: Vec<RelativePath>) -> Choice {
+        Choice { files, others: Vec::new() }
+    }
+}
+
+/// The file of exactly this name, else the model of that quantization, else the one GGUF model whose name contains it.
 fn named(names: Vec<RelativePath>, wanted: &RelativePath) -> Result<Vec<RelativePath>, SourceError> {
     if names.contains(wanted) {
-        return Ok(vec![wanted.clone()]);
+        return Ok(parts::all_of(names, wanted));
+    }
+    if let Some(quant) = Quant::parse(wanted.as_str()) {
+        return quantized(&names, quant);
     }
     let part = wanted.as_str().to_ascii_lowercase();
-    let fits = |name: &RelativePath| is_gguf(name) && name.as_str().to_ascii_lowercase().contains(&part);
-    only(names.into_iter().filter(fits).collect(), SourceError::NotFound { what: wanted.to_string() })
+    let fits = |model: &Model| model.name().to_ascii_lowercase().contains(&part);
+    only(models(names).filter(fits).collect(), SourceError::NotFound { what: wanted.to_string() })
 }
 
-fn whole_model(names: Vec<RelativePath>) -> Result<Vec<RelativePath>, SourceError> {
+fn quantized(names: &[RelativePath], quant: Quant) -> Result<Vec<RelativePath>, SourceError> {
+    let (fitting, others): (Vec<_>, Vec<_>) =
+        models(names.to_vec()).partition(|model| model.quant() == Some(quant));
+    let offered = others.iter().filter_map(Model::quant).collect();
+    only(fitting, SourceError::NoSuchQuant { quant, offered })
+}
+
+fn usual(names: Vec<RelativePath>, file: &str) -> Result<Vec<RelativePath>, SourceError> {
+    match (RelativePath::parse(file).filter(|path| names.contains(path)), Quant::of_file(file)) {
+        (Some(path), _) => Ok(parts::all_of(names, &path)),
+        (None, Some(quant)) => quantized(&names, quant),
+        (None, None) => Err(SourceError::NotFound { what: file.into() }),
+    }
+}
+
+fn any_model(names: Vec<RelativePath>) -> Result<Choice, SourceError> {
     let has_config = names.iter().any(|name| name.as_str() == "config.json");
     if has_config && names.iter().any(is_weights) {
         let needed = |name: &RelativePath| is_weights(name) || is_companion(name);
-        return Ok(names.into_iter().filter(needed).collect());
+        return Ok(Choice::of(names.into_iter().filter(needed).collect()));
     }
-    only(names.into_iter().filter(is_gguf).collect(), SourceError::NoWeights)
+    let mut all: Vec<Model> = models(names).collect();
+    match all.len() {
+        0 => Err(SourceError::NoWeights),
+        1 => Ok(Choice::of(all.remove(0).files)),
+        _ => best(all),
+    }
 }
 
-fn only(mut found: Vec<RelativePath>, none: SourceError) -> Result<Vec<RelativePath>, SourceError> {
+/// The first of the order of quantizations; several of the same are for the user to tell apart.
+fn best(all: Vec<Model>) -> Result<Choice, SourceError> {
+    let rank = |model: &Model| model.quant().and_then(Quant::rank);
+    let least = all.iter().filter_map(rank).min();
+    let (chosen, rest): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|model| least.is_none() || rank(model) == least);
+    let mut others: Vec<Quant> = rest.iter().filter_map(Model::quant).collect();
+    others.sort_by_key(|quant| (quant.rank().is_none(), quant.rank()));
+    others.dedup();
+    Ok(Choice { files: only(chosen, SourceError::NoWeights)?, others })
+}
+
+/// The files of the one model there is.
+fn only(mut found: Vec<Model>, none: SourceError) -> Result<Vec<RelativePath>, SourceError> {
     match found.len() {
         0 => Err(none),
-        1 => Ok(found),
+        1 => Ok(found.remove(0).files),
         _ => {
-            found.sort_by(|a, b| a.as_str().cmp(b.as_str()));
-            Err(SourceError::SeveralFiles { candidates: found.into_iter().map(String::from).collect() })
+            let mut candidates: Vec<_> = found.iter().map(|model| model.files[0].to_string()).collect();
+            candidates.sort();
+            Err(SourceError::SeveralFiles { candidates })
         }
     }
+}
+
+fn models(names: Vec<RelativePath>) -> impl Iterator<Item = Model> {
+    parts::models(names.into_iter().filter(is_gguf).filter(is_a_model).collect()).into_iter()
 }
 
 fn extension(name: &RelativePath) -> &str {
@@ -63,6 +140,11 @@ fn extension(name: &RelativePath) -> &str {
 
 fn is_gguf(name: &RelativePath) -> bool {
     extension(name).eq_ignore_ascii_case("gguf")
+}
+
+fn is_a_model(name: &RelativePath) -> bool {
+    let file = name.as_str().rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    !NOT_A_MODEL.iter().any(|other| file.starts_with(other) || file.contains(&format!("-{other}")))
 }
 
 fn is_at_the_root(name: &RelativePath) -> bool {
@@ -79,70 +161,5 @@ fn is_companion(name: &RelativePath) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn choose_from(listed: &[&str], wanted: Option<&str>) -> Result<Vec<String>, SourceError> {
-        let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
-        let wanted = wanted.map(|name| RelativePath::parse(name).unwrap());
-        choose(&listed, wanted.as_ref()).map(|names| names.into_iter().map(String::from).collect())
-    }
-
-    #[test]
-    fn a_safetensors_repository_gives_weights_and_companions_only() {
-        let listed = [
-            ".gitattributes",
-            "README.md",
-            "config.json",
-            "chat_template.jinja",
-            "model-00001-of-00002.safetensors",
-            "model-00002-of-00002.safetensors",
-            "model.safetensors.index.json",
-            "consolidated.safetensors",
-            "pytorch_model.bin",
-            "tokenizer.json",
-            "onnx/model.onnx",
-            "original/model.safetensors",
-            "1_Pooling/config.json",
-        ];
-        let chosen = choose_from(&listed, None).unwrap();
-        assert_eq!(
-            chosen,
-            [
-                "config.json",
-                "chat_template.jinja",
-                "model-00001-of-00002.safetensors",
-                "model-00002-of-00002.safetensors",
-                "model.safetensors.index.json",
-                "tokenizer.json",
-                "1_Pooling/config.json",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_repository_with_one_gguf_file_needs_no_file_name() {
-        assert_eq!(choose_from(&["README.md", "m.gguf"], None).unwrap(), ["m.gguf"]);
-    }
-
-    #[test]
-    fn several_gguf_files_are_an_error_that_lists_them() {
-        let error = choose_from(&["m.Q8_0.gguf", "m.Q4_0.gguf"], None).unwrap_err();
-        assert_eq!(error.to_string(), "it holds several weight files: m.Q4_0.gguf, m.Q8_0.gguf");
-    }
-
-    #[test]
-    fn a_file_is_found_by_name_or_by_a_unique_part_of_it() {
-        let listed = ["m.Q8_0.gguf", "m.Q4_K_M.gguf", "m.Q4_K_S.gguf", "config.json"];
-        assert_eq!(choose_from(&listed, Some("m.Q8_0.gguf")).unwrap(), ["m.Q8_0.gguf"]);
-        assert_eq!(choose_from(&listed, Some("q4_k_m")).unwrap(), ["m.Q4_K_M.gguf"]);
-        assert!(matches!(choose_from(&listed, Some("Q4")), Err(SourceError::SeveralFiles { .. })));
-        assert!(matches!(choose_from(&listed, Some("Q2_K")), Err(SourceError::NotFound { .. })));
-    }
-
-    #[test]
-    fn names_that_could_leave_the_cache_are_not_choosable() {
-        let hostile = ["../../evil.gguf", "/etc/evil.gguf", "a/../evil.gguf"];
-        assert!(matches!(choose_from(&hostile, None), Err(SourceError::NoWeights)));
-    }
-}
+#[path = "selection_tests.rs"]
+mod tests;

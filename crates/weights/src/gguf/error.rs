@@ -83,13 +83,32 @@ pub enum GgufError {
         /// The largest accepted.
         limit: u32,
     },
-    /// One part of a model split over several files.
+    /// A part of a split model whose name does not say which one it is.
     #[error(
-        "this is one of {parts} parts of a split model; merge them (llama-gguf-split --merge) and load the result"
+        "this is one of {parts} parts of a split model, and its name does not end with -00001-of-{parts:05}.gguf; \
+         give the parts the names they were published with"
     )]
-    Split {
+    PartName {
         /// How many parts there are.
         parts: u64,
+    },
+    /// A part of a split model that is not the part its name says.
+    #[error(
+        "the file says it is part {found} of {parts} and its name says another; download the parts again"
+    )]
+    WrongPart {
+        /// What the file says, counted from 1.
+        found: u64,
+        /// How many parts the file knows of.
+        parts: u64,
+    },
+    /// Parts whose tensors together are not what the first part promises.
+    #[error("the parts hold {found} tensors instead of {promised}; download the parts again")]
+    PartsTensors {
+        /// Tensors in all parts.
+        found: usize,
+        /// What the first part says.
+        promised: u64,
     },
     /// A tensor name twice.
     #[error("tensor `{name}` appears twice; the file is damaged: download or convert it again")]

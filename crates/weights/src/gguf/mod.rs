@@ -7,11 +7,13 @@
 //! padding to general.alignment
 //! data
 //! ```
+//! A large model may be split into several such files ([`split`]).
 //! Relies on the mapped file for the bytes. Must never believe a count, length or offset before comparing it with the file.
 
 mod cursor;
 mod error;
 mod metadata;
+pub(crate) mod split;
 mod tensor_type;
 
 pub use error::GgufError;
@@ -61,7 +63,6 @@ pub(crate) fn parse(mapping: &Arc<Mapping>) -> Result<(Metadata, BTreeMap<String
     let tensor_count = cursor.count(LEAST_TENSOR_BYTES, "tensors")?;
     let entry_count = cursor.count(metadata::LEAST_ENTRY_BYTES, "metadata entries")?;
     let metadata = metadata::parse(cursor, entry_count, mapping)?;
-    refuse_split(&metadata)?;
     let alignment = alignment(&metadata)?;
     let infos = (0..tensor_count).map(|_| parse_info(cursor)).collect::<Result<Vec<_>, _>>()?;
     let data_start = cursor.position().next_multiple_of(alignment as usize);
@@ -80,13 +81,6 @@ fn parse_version(cursor: &mut Cursor<'_>) -> Result<(), GgufError> {
         Err(GgufError::BigEndian)
     } else {
         Err(GgufError::Version(version))
-    }
-}
-
-fn refuse_split(metadata: &Metadata) -> Result<(), GgufError> {
-    match metadata.u64("split.count") {
-        Some(parts) if parts > 1 => Err(GgufError::Split { parts }),
-        _ => Ok(()),
     }
 }
 

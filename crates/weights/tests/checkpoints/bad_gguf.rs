@@ -83,7 +83,7 @@ fn metadata() -> Vec<Case> {
         (
             "one part of a split model",
             Gguf::with_entry(entry("split.count", kind::U32, &3_u32.to_le_bytes())).bytes(),
-            "one of 3 parts",
+            "its name does not end with -00001-of-00003.gguf",
         ),
     ]
 }

@@ -10,6 +10,7 @@ mod gguf_types;
 mod gguf_writer;
 mod mlx;
 mod safetensors_writer;
+mod split_gguf;
 
 use ropeway_weights::{AffineRow, Checkpoint, Form, Tensor, Zero};
 use std::path::{Path, PathBuf};

@@ -63,7 +63,7 @@ pub struct Batch {
     /// Answers, one JSON object a line; ids that are in it already are skipped
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// A name from `ropeway list`, a Hugging Face name, or a path
+    /// A name from `ropeway search`, a Hugging Face name, or a path
     #[arg(short, long, default_value = DEFAULT_CHAT_MODEL)]
     model: String,
     /// The model for lines with the url /v1/embeddings, loaded when the first

@@ -49,7 +49,7 @@ The model is fetched first if it is not on this machine yet.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Run {
-    /// A name from `ropeway list`, a Hugging Face name, or a path
+    /// A name from `ropeway search`, a Hugging Face name, or a path
     #[arg(default_value = DEFAULT_CHAT_MODEL)]
     model: String,
     /// What to answer; several words are joined by spaces. Without it: a

