@@ -14,6 +14,8 @@ mod bounds;
 mod item;
 mod kept;
 mod shelf;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
