@@ -161,8 +161,8 @@ def openai_responses_with_tools():
              {"type": "function_call_output", "call_id": "c1", "output": "sunny"}]
     assert client.responses.create(model=MODEL, input=items, tools=tools, max_output_tokens=4).output
     error = fails(openai.BadRequestError, lambda: client.responses.create(
-        model=MODEL, input="Hi", tools=[{"type": "web_search"}]))
-    assert error.param == "tools", error.param
+        model=MODEL, input="Hi", tools=[{"type": "web_search"}], tool_choice="required"))
+    assert error.param == "tool_choice", error.param
     error = fails(openai.BadRequestError, lambda: client.responses.create(
         model=MODEL, input="Hi", previous_response_id="resp_1"))
     assert error.param == "previous_response_id", error.param

@@ -68,12 +68,13 @@ impl OfferedTools {
             ToolChoice::Named(name) => !self.has(name) && self.foreign.iter().any(|tool| tool.is(name)),
         };
         let mut kinds: Vec<_> = self.foreign.iter().map(|tool| tool.kind.as_str()).collect();
+        kinds.sort_unstable();
         kinds.dedup();
         let kinds = kinds.join(", ");
         if is_forced {
             return Err(cannot_run(&kinds));
         }
-        tracing::warn!(tools = kinds, "tools that this server can't run are left out of a request");
+        tracing::info!(tools = kinds, "tools that this server can't run are left out of a request");
         Ok(self.callable)
     }
 

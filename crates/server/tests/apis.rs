@@ -109,7 +109,7 @@ async fn a_response_is_the_same_streamed_or_whole_and_says_what_a_chat_says() {
 
     for (field, value) in [
         ("previous_response_id", json!("resp_1")),
-        ("tools", json!([{"type": "web_search"}])),
+        ("tool_choice", json!({"type": "web_search"})),
         ("top_logprobs", json!(2)),
     ] {
         let (status, text) = send(&app, "/v1/responses", &body(json!({field: value}))).await;

@@ -14,12 +14,16 @@ async fn every_example_of_the_document_works() {
     let document = text(send(&app, get("/openapi.json", &[])).await).await;
     let document: Value = serde_json::from_str(&document).expect("JSON");
     let paths = document["paths"].as_object().expect("paths");
+    let made = text(send(&app, post("/v1/conversations", &[], &json!({}))).await).await;
+    let made: Value = serde_json::from_str(&made).expect("JSON");
+    let conversation = made["id"].as_str().expect("an id");
     let mut tried = 0;
     for (path, item) in paths {
         let example = item.pointer("/post/requestBody/content/application~1json/example");
         if let Some(example) = example {
-            // The agent that the example before has made.
-            let path = path.replace("{id}", "coder");
+            // The agent that the example before has made, or the conversation.
+            let is_conversation = path.starts_with("/v1/conversations");
+            let path = path.replace("{id}", if is_conversation { conversation } else { "coder" });
             let response = send(&app, post(&path, &[], example)).await;
             let expected: &[u16] =
                 if UNEQUIPPED.contains(&path.as_str()) { &[403, 404] } else { &[200, 201] };

@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt, stream};
 use ropeway_engine::Usage;
 use ropeway_generation::{ErrorKind, Finish, GenerationEvent, RequestError, StopReason};
 use serde_json::Value;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, channel};
 
 use super::request::Delivery;
 use super::turn::{Keeping, Running};
@@ -18,6 +18,9 @@ use crate::error::ApiError;
 use crate::generation::ObservedStream;
 use crate::openai::sse::KEEP_ALIVE;
 use crate::openai::store::Cancel;
+
+/// Events that wait for whoever looks on at a response in the background; who is slower than that has to ask for the whole.
+const WATCHED: usize = 1024;
 
 /// A response that is being written, and what is kept of it.
 pub struct Delivering {
@@ -95,11 +98,11 @@ fn in_background(
 ) -> Result<Response, ApiError> {
     let (cancel, begun) = (Cancel::default(), writer.begun());
     let running = keeping.list(&begun, Cancel::clone(&cancel))?;
-    let (sender, mut receiver) = unbounded_channel();
+    let (sender, mut receiver) = channel(WATCHED);
     let watcher = streams.then_some(sender);
     if let Some(watcher) = &watcher {
         // Whoever looks on is here: the channel's other end is below.
-        writer.hello().into_iter().for_each(|event| drop(watcher.send(event)));
+        writer.hello().into_iter().for_each(|event| drop(watcher.try_send(event)));
     }
     let delivering = Delivering { writer, events, keeping: Some(keeping) };
     tokio::spawn(async move {
@@ -116,7 +119,7 @@ fn in_background(
     Ok(respond(events))
 }
 
-async fn run(mut delivering: Delivering, running: &Running, mut watcher: Option<UnboundedSender<Value>>) {
+async fn run(mut delivering: Delivering, running: &Running, mut watcher: Option<Sender<Value>>) {
     let mut has_begun = false;
     while delivering.writer.ended.is_none() {
         let events = delivering.next().await;
@@ -125,8 +128,8 @@ async fn run(mut delivering: Delivering, running: &Running, mut watcher: Option<
             has_begun = true;
         }
         for event in events {
-            // A watcher that left needs no more.
-            watcher = watcher.filter(|watcher| watcher.send(event).is_ok());
+            // A watcher that left, or is too slow, gets no more.
+            watcher = watcher.filter(|watcher| watcher.try_send(event).is_ok());
         }
     }
 }

@@ -22,21 +22,21 @@ pub fn check(request: &ResponsesRequest) -> Result<(), RequestError> {
     if request.background == Some(true) && request.store == Some(false) {
         return refused("a response in the background is stored; leave store out", "background");
     }
-    word(&request.truncation, &["auto", "disabled"], "truncation")?;
-    let part = |whole: &Option<Value>, name: &str| {
-        Some(whole.as_ref()?.get(name)?.as_str().map_or_else(String::new, Into::into))
-    };
+    word(request.truncation.as_deref(), &["auto", "disabled"], "truncation")?;
     let efforts = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
-    let effort = part(&request.reasoning, "effort").filter(|effort| !effort.is_empty());
-    word(&effort, &efforts, "reasoning.effort")?;
-    let verbosity = part(&request.text, "verbosity").filter(|verbosity| !verbosity.is_empty());
-    word(&verbosity, &["low", "medium", "high"], "text.verbosity")?;
+    word(part(request.reasoning.as_ref(), "effort"), &efforts, "reasoning.effort")?;
+    word(part(request.text.as_ref(), "verbosity"), &["low", "medium", "high"], "text.verbosity")?;
     metadata(request.metadata.as_ref())
 }
 
-fn word(given: &Option<String>, known: &[&str], field: &str) -> Result<(), RequestError> {
+/// A word within an object.
+fn part<'a>(whole: Option<&'a Value>, name: &str) -> Option<&'a str> {
+    whole?.get(name)?.as_str()
+}
+
+fn word(given: Option<&str>, known: &[&str], field: &str) -> Result<(), RequestError> {
     match given {
-        Some(word) if !known.contains(&word.as_str()) => {
+        Some(word) if !known.contains(&word) => {
             let what = format!("{field} is one of {}", known.join(", "));
             Err(RequestError::invalid(what).at(field))
         }

@@ -142,9 +142,8 @@ impl History {
             self.assistant("");
         }
         let id = item.get("call_id").or_else(|| item.get("id")).cloned().unwrap_or_default();
-        let call = json!({
-            "id": id, "type": "function", "function": { "name": name, "arguments": arguments },
-        });
+        let mut call = json!({ "id": id, "type": "function", "function": {} });
+        (call["function"]["name"], call["function"]["arguments"]) = (name, arguments);
         let Some(calls) = self.out.last_mut().map(|last| &mut last["tool_calls"]) else { return };
         match calls.as_array_mut() {
             Some(calls) => calls.push(call),
@@ -170,12 +169,12 @@ impl History {
 fn output_text(output: Value) -> String {
     match output {
         Value::String(text) => text,
-        Value::Array(parts) => parts.into_iter().map(output_part).collect::<Vec<_>>().join("\n"),
-        other => output_part(other),
+        Value::Array(parts) => parts.iter().map(output_part).collect::<Vec<_>>().join("\n"),
+        other => output_part(&other),
     }
 }
 
-fn output_part(part: Value) -> String {
+fn output_part(part: &Value) -> String {
     match part["type"].as_str() {
         Some("input_text" | "output_text" | "text") => part["text"].as_str().unwrap_or_default().into(),
         Some(kind) if part["image_url"].is_string() || kind.contains("image") || kind.contains("audio") => {

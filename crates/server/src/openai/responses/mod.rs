@@ -41,10 +41,13 @@ use writer::Writer;
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let memory = Memory { app: Shared::clone(ask.app()), tenant: ask.client().tenant() };
     let Opened::<ResponsesRequest> { request, model, caller } = ask.open().await?;
+    let included = request.included();
     let Turn { job, delivery, tools, echo, keeping } = Turn::read(memory, request, &caller.intake).await?;
     let events = generate(&model, job, caller).await.map_err(about_input)?;
     let identity = Identity::new("resp_", &model.name);
-    let render = Render { identity, tokenizer: model.generator.tokenizer.clone(), delivery, tools, echo };
+    let tokenizer = model.generator.tokenizer.clone();
+    let is_background = delivery.is_background;
+    let render = Render { identity, tokenizer, is_background, included, tools, echo };
     let delivering = Delivering { writer: Writer::new(render), events, keeping };
     Ok(delivering.answer(delivery).await?)
 }

@@ -1,11 +1,12 @@
 //! Lists of items, a page at a time.
 
+use std::sync::Arc;
+
 use axum::http::Uri;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::openai::store::Item;
-use std::sync::Arc;
 
 /// Items on a page, unless more are asked for.
 const USUAL: usize = 20;
@@ -66,5 +67,7 @@ impl Page {
 pub fn list(data: Vec<Value>, has_more: bool) -> Value {
     let id = |item: Option<&Value>| item.map(|item| item["id"].clone());
     let (first, last) = (id(data.first()), id(data.last()));
-    json!({ "object": "list", "data": data, "first_id": first, "last_id": last, "has_more": has_more })
+    let mut list = json!({ "object": "list", "first_id": first, "last_id": last, "has_more": has_more });
+    list["data"] = data.into();
+    list
 }

@@ -8,7 +8,7 @@ use ropeway_text::Tokenizer;
 use serde_json::{Value, json};
 
 use super::input::SEALED;
-use super::request::Delivery;
+use super::request::Included;
 use super::tools::{CallKind, ToolForm, Toolbox};
 use crate::model::unix_seconds;
 
@@ -18,8 +18,10 @@ pub struct Render {
     pub identity: Identity,
     /// For the texts of tokens.
     pub tokenizer: Tokenizer,
-    /// What is in it.
-    pub delivery: Delivery,
+    /// Whether it runs on without its client.
+    pub is_background: bool,
+    /// What is in it beside the usual.
+    pub included: Included,
     /// The tools that may be called.
     pub tools: Toolbox,
     /// What the response repeats of its request.
@@ -70,7 +72,7 @@ impl Render {
 
     /// Log-probabilities of tokens, where they are wanted.
     pub fn logprobs(&self, tokens: &[Sampled]) -> Value {
-        if !self.delivery.has_logprobs {
+        if !self.included.logprobs {
             return json!([]);
         }
         logprobs::chat(&self.tokenizer, tokens)["content"].take()
@@ -82,7 +84,7 @@ impl Render {
             text.iter().map(|text| json!({ "type": "reasoning_text", "text": text })).collect();
         let mut item =
             json!({ "id": id, "type": "reasoning", "status": status, "summary": [], "content": content });
-        if self.delivery.has_sealed_reasoning {
+        if self.included.sealed_reasoning {
             item["encrypted_content"] = text.map(|text| format!("{SEALED}{text}")).into();
         }
         item

@@ -91,7 +91,7 @@ impl Wire for ResponsesRequest {
     }
 }
 
-/// How a response is handed over, and what is in it.
+/// How a response is handed over.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
     /// Whether it is streamed.
@@ -100,22 +100,33 @@ pub struct Delivery {
     pub is_background: bool,
     /// Whether it can be asked for later.
     pub stores: bool,
-    /// Whether the text's log-probabilities are in it.
-    pub has_logprobs: bool,
-    /// Whether thoughts are in it in a form that is sent back as it is.
-    pub has_sealed_reasoning: bool,
+}
+
+/// What is in a response beside the usual.
+#[derive(Clone, Copy, Debug)]
+pub struct Included {
+    /// The text's log-probabilities.
+    pub logprobs: bool,
+    /// Thoughts in a form that is sent back as it is.
+    pub sealed_reasoning: bool,
 }
 
 impl ResponsesRequest {
     /// How the response is handed over.
     pub fn delivery(&self) -> Delivery {
-        let includes = |what: &str| self.include.iter().flatten().any(|included| included == what);
         Delivery {
             streams: self.stream == Some(true),
             is_background: self.background == Some(true),
             stores: self.store != Some(false),
-            has_logprobs: includes("message.output_text.logprobs"),
-            has_sealed_reasoning: includes("reasoning.encrypted_content"),
+        }
+    }
+
+    /// What is in the response beside the usual.
+    pub fn included(&self) -> Included {
+        let includes = |what: &str| self.include.iter().flatten().any(|included| included == what);
+        Included {
+            logprobs: includes("message.output_text.logprobs"),
+            sealed_reasoning: includes("reasoning.encrypted_content"),
         }
     }
 
@@ -144,7 +155,7 @@ impl ResponsesRequest {
 
     /// The job that answers these items.
     pub fn into_job(self, items: Vec<Value>, tools: Toolbox) -> Result<Job, RequestError> {
-        let logprobs = self.delivery().has_logprobs.then(|| self.top_logprobs.unwrap_or(0));
+        let logprobs = self.included().logprobs.then(|| self.top_logprobs.unwrap_or(0));
         if logprobs.is_none() && self.top_logprobs.is_some_and(|top| top > 0) {
             let what = "top_logprobs needs \"message.output_text.logprobs\" in include";
             return Err(RequestError::invalid(what).at("top_logprobs"));

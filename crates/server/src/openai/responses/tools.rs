@@ -113,14 +113,11 @@ impl Toolbox {
     ) -> Result<String, RequestError> {
         let shown = shown_name(namespace, &name);
         let form = ToolForm { kind, namespace: namespace.map(Into::into), name };
-        match self.forms.insert(shown.clone(), form) {
-            None => Ok(shown),
-            Some(_) => {
-                let what =
-                    format!("two tools are called {shown}; the model can't tell them apart, rename one");
-                Err(RequestError::invalid(what))
-            }
+        if self.forms.insert(shown.clone(), form).is_some() {
+            let what = format!("two tools are called {shown}; the model can't tell them apart, rename one");
+            return Err(RequestError::invalid(what));
         }
+        Ok(shown)
     }
 
     /// The choice among these tools, and those that may be called.

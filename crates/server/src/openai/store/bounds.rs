@@ -27,7 +27,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             tenant: Bound { objects: 1024, bytes: 32 << 20, background: 16 },
-            all: Bound { objects: 8192, bytes: 256 << 20, background: 128 },
+            all: Bound { objects: 8192, bytes: 128 << 20, background: 128 },
             age: 30 * 24 * 60 * 60,
         }
     }

@@ -8,12 +8,14 @@
 //! ```
 //! An item is one JSON text, shared by every response and conversation that it is part of; its bytes are given back with its
 //! last holder. Whatever was not used for longest makes room, but for responses that are still being written. Must never: show one
-//! tenant anything of another, or hold the lock while something is generated.
+//! tenant anything of another, or hold the lock while something is generated or written as JSON.
 
 mod bounds;
 mod item;
 mod kept;
 mod shelf;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,10 +73,9 @@ impl Store {
 
     /// Takes items in, which have ids; others make room for them.
     pub fn admit(&self, tenant: Tenant, values: &[Value], now: u64) -> Result<Items, ApiError> {
-        let mut state = self.at(now);
-        let meter = state.shelf(tenant).meter.clone();
+        let meter = self.meter(tenant, now);
         let items: Items = values.iter().map(|value| Item::new(value, self.charges(&meter))).collect();
-        self.make_room(&mut state, tenant);
+        self.make_room(&mut self.at(now), tenant);
         let bytes: usize = items.iter().map(|item| item.bytes()).sum();
         if meter.get() <= self.bounds.tenant.bytes && self.all.get() <= self.bounds.all.bytes {
             return Ok(items);
@@ -90,6 +91,11 @@ impl Store {
         Err(ApiError::new(Kind::Overloaded, what).retry_after(crate::error::A_MOMENT))
     }
 
+    /// What counts the tenant's bytes.
+    fn meter(&self, tenant: Tenant, now: u64) -> Meter {
+        self.at(now).shelf(tenant).meter.clone()
+    }
+
     fn charges(&self, tenant: &Meter) -> impl Fn(usize) -> Charge {
         let (tenant, all) = (tenant.clone(), self.all.clone());
         move |bytes| Charge::new(bytes, [tenant.clone(), all.clone()])
@@ -97,8 +103,9 @@ impl Store {
 
     /// Keeps a response. One that runs in the background is refused if too many do.
     pub fn put(&self, tenant: Tenant, new: NewResponse, now: u64) -> Result<(), ApiError> {
+        let (id, kept) = self.kept(tenant, new, now);
         let mut state = self.at(now);
-        if new.cancel.is_some() {
+        if kept.is_running() {
             let running = state.running();
             if state.shelf(tenant).running() >= self.bounds.tenant.background
                 || running >= self.bounds.all.background
@@ -106,27 +113,30 @@ impl Store {
                 return Err(too_many_in_background());
             }
         }
-        self.insert_response(&mut state, tenant, new, now);
+        self.insert(&mut state, tenant, id, Entry::Response(Arc::new(kept)), now);
         Ok(())
     }
 
     /// Keeps a response that ran in the background, unless it was cancelled or deleted meanwhile.
     pub fn finish(&self, tenant: Tenant, new: NewResponse, now: u64) -> bool {
+        let (id, kept) = self.kept(tenant, new, now);
         let mut state = self.at(now);
-        let id = new.id.as_str();
-        let is_running = state.shelf(tenant).response(id).is_some_and(|kept| kept.is_running());
+        let is_running = state.shelf(tenant).response(&id).is_some_and(|kept| kept.is_running());
         if is_running {
-            self.insert_response(&mut state, tenant, new, now);
+            self.insert(&mut state, tenant, id, Entry::Response(Arc::new(kept)), now);
         }
         is_running
     }
 
-    fn insert_response(&self, state: &mut State, tenant: Tenant, new: NewResponse, now: u64) {
-        let meter = state.shelf(tenant).meter.clone();
+    fn kept(&self, tenant: Tenant, new: NewResponse, now: u64) -> (String, KeptResponse) {
+        let meter = self.meter(tenant, now);
         let charge = self.charges(&meter);
         let output = new.output.iter().map(|value| Item::new(value, &charge)).collect();
-        let (id, kept) = new.keep(output, &charge);
-        state.insert(tenant, id, Entry::Response(Arc::new(kept)), now);
+        new.keep(output, &charge)
+    }
+
+    fn insert(&self, state: &mut State, tenant: Tenant, id: String, entry: Entry, now: u64) {
+        state.insert(tenant, id, entry, now);
         self.make_room(state, tenant);
     }
 
@@ -160,11 +170,8 @@ impl Store {
 
     /// Keeps a new conversation.
     pub fn start(&self, tenant: Tenant, new: NewConversation, now: u64) {
-        let mut state = self.at(now);
-        let meter = state.shelf(tenant).meter.clone();
-        let (id, kept) = new.keep(self.charges(&meter));
-        state.insert(tenant, id, Entry::Conversation(kept), now);
-        self.make_room(&mut state, tenant);
+        let (id, kept) = new.keep(self.charges(&self.meter(tenant, now)));
+        self.insert(&mut self.at(now), tenant, id, Entry::Conversation(kept), now);
     }
 
     /// A conversation of this tenant.

@@ -11,6 +11,9 @@
 //! ```
 //! A response that is not streamed is written in the same way, and its events are thrown away.
 
+#[cfg(test)]
+mod tests;
+
 use ropeway_executor::Sampled;
 use ropeway_generation::{Finish, GenerationEvent, RequestError, StopReason, ToolCall, unique};
 use ropeway_text::Delta;
@@ -52,12 +55,12 @@ impl Writer {
 
     /// The response before there is any output.
     pub fn begun(&self) -> Value {
-        self.render.begun(if self.render.delivery.is_background { "queued" } else { "in_progress" })
+        self.render.begun(if self.render.is_background { "queued" } else { "in_progress" })
     }
 
     /// The first events.
     pub fn hello(&mut self) -> Vec<Value> {
-        let kinds: &[&str] = if self.render.delivery.is_background {
+        let kinds: &[&str] = if self.render.is_background {
             &["response.created", "response.queued", "response.in_progress"]
         } else {
             &["response.created", "response.in_progress"]

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# A turn of the Codex CLI, as it comes, against a server of this build. Needs node and npm; the CLI is installed once, by name, into
+# the user's cache. Not part of ./check: the CLI is large and comes from another registry.
+#
+#     tests/clients/codex.sh             # builds, or ROPEWAY=path/to/ropeway
+#
+# Its prompt and tools have about 9,000 tokens of the default model, more than that model's window: hence the scaled context.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/ropeway/codex"
+codex="$cache/node_modules/.bin/codex"
+if [ ! -x "$codex" ] || ! "$codex" --version > /dev/null 2>&1; then
+  npm install --silent --no-fund --no-audit --prefix "$cache" @openai/codex
+fi
+
+if [ -z "${ROPEWAY:-}" ]; then
+  cargo build --quiet --release -p ropeway-cli
+  ROPEWAY="${CARGO_TARGET_DIR:-target}/release/ropeway"
+fi
+
+work="$(mktemp -d)"
+"$ROPEWAY" serve --listen 127.0.0.1:0 --model "${MODEL:-smollm2:135m}" --context 40960 --rope-scaling yarn \
+  > "$work/log" 2>&1 &
+server=$!
+trap 'kill "$server" 2> /dev/null || true; wait "$server" 2> /dev/null || true; rm -rf "$work"' EXIT
+
+url=""
+until url="$(grep -o -m 1 'http://127.0.0.1:[0-9]*' "$work/log" 2> /dev/null)"; do
+  if ! kill -0 "$server" 2> /dev/null; then cat "$work/log"; exit 1; fi
+  sleep 0.1
+done
+
+mkdir -p "$work/home/.codex" "$work/project"
+cat > "$work/home/.codex/config.toml" << CONFIG
+model = "${MODEL:-smollm2:135m}"
+model_provider = "ropeway"
+
+[model_providers.ropeway]
+name = "Ropeway"
+base_url = "$url/v1"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+CONFIG
+
+cd "$work/project"
+# The CLI takes an answer without an end for an error; so small a model sometimes finds none.
+for try in 1 2 3 4 5 6; do
+  if HOME="$work/home" CODEX_HOME="$work/home/.codex" timeout 300 "$codex" exec --json --skip-git-repo-check \
+    "What is the capital of France?" < /dev/null > "$work/turn.jsonl" 2> "$work/errors"; then
+    break
+  fi
+  echo "again   codex: try $try had no end"
+done
+
+python3 - "$work/turn.jsonl" << 'CHECK' || { cat "$work/turn.jsonl" "$work/errors" "$work/log"; exit 1; }
+import json, sys
+
+events = [json.loads(line) for line in open(sys.argv[1])]
+done = [event for event in events if event["type"] == "turn.completed"]
+assert done and done[0]["usage"]["output_tokens"] > 0, events
+items = [event["item"] for event in events if event["type"] == "item.completed" and event["item"]["type"] != "error"]
+said = [item.get("text", item["type"]) for item in items]
+print(f"ok      codex ({done[0]['usage']['input_tokens']} tokens of prompt): {str(said)[:80]}")
+CHECK
