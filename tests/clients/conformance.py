@@ -333,10 +333,13 @@ def ollama_embeddings():
 
 def ollama_models_and_errors():
     client = ollama_client()
-    assert MODEL in [model.model for model in client.list().models]
+    # Ollama lists no name without a tag.
+    listed = MODEL if ":" in MODEL else f"{MODEL}:latest"
+    assert listed in [model.model for model in client.list().models]
+    assert client.show(listed).template
     shown = client.show(MODEL)
     assert shown.template and "completion" in shown.capabilities
-    assert MODEL in [model.model for model in client.ps().models]
+    assert listed in [model.model for model in client.ps().models]
     for status, call in [
         (404, lambda: client.chat(model="gpt-9", messages=COLOURS)),
         (400, lambda: client.chat(model=MODEL, messages=[{"role": "robot", "content": "Hi"}])),

@@ -55,7 +55,7 @@ const CHECKS = {
     assert.ok(shown.model_info['general.architecture'])
     assert.match((await client.version()).version, /^0\.\d+\.\d+$/)
     await fails(404, () => client.chat({ model: 'gpt-9', messages: COLOURS }))
-    await fails(400, () => client.push({ model: MODEL }))
+    await fails(403, () => client.push({ model: MODEL }))
   },
   async embeddings() {
     const both = await client.embed({ model: EMBEDDER, input: ['Grass', 'The sky is blue.'] })

@@ -376,8 +376,10 @@ impl Models {
     /// The full name that an alias, of the operator's or of a client's, stands for.
     fn aliased(&self, name: &str) -> Option<String> {
         let copies = || self.copies.read().unwrap_or_else(PoisonError::into_inner);
-        let of_client = || copies().iter().find(|copy| copy.covers(name)).map(|copy| copy.model.clone());
-        self.alias_of(name).or_else(of_client)
+        let of_client =
+            |name: &str| copies().iter().find(|copy| copy.covers(name)).map(|copy| copy.model.clone());
+        let meant = |name: &str| self.alias_of(name).or_else(|| of_client(name));
+        meant(name).or_else(|| meant(name.strip_suffix(":latest")?))
     }
 
     /// The model of this name or alias, if it is served.

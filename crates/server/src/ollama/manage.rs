@@ -79,7 +79,7 @@ pub async fn push(mut ask: Ask) -> Result<(), OllamaError> {
     let request: NameRequest = ask.body().await?;
     let name = request.name()?;
     let what = format!("{name} can't be pushed: this server fetches models and publishes none");
-    Err(ApiError::invalid(what).into())
+    Err(ApiError::new(Kind::Forbidden, what).into())
 }
 
 /// What clients send to give a model another name.

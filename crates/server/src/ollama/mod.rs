@@ -55,7 +55,6 @@ pub fn routes() -> Routes {
         .post("/api/show", show::show)
         .says("What is known of a model, loaded or not.")
         .takes::<show::ShowRequest>(r#"{"model": "smollm2"}"#)
-        .uncounted()
         .post("/api/pull", manage::pull)
         .says("Fetch a model to the disk; streams its progress unless told not to.")
         .needs(Right::Pull)

@@ -118,14 +118,20 @@ fn is_uploaded(name: &str) -> bool {
 }
 
 fn row(name: &str, facts: &ModelFacts) -> Value {
+    let listed = tagged(name);
     json!({
-        "name": name,
-        "model": name,
+        "name": listed,
+        "model": listed,
         "modified_at": rfc3339(facts.modified),
         "size": facts.bytes,
         "digest": digest(name, facts),
         "details": details(facts),
     })
+}
+
+/// A name as Ollama lists it, which is never without a tag: some clients add one to what they ask for, and look for that.
+fn tagged(name: &str) -> String {
+    if name.contains(':') { name.to_owned() } else { format!("{name}:latest") }
 }
 
 /// 64 hexadecimal digits: Ollama's command line shows the first twelve and fails without them. Those of the weights where

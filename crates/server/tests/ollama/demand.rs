@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use axum::http::Method;
 use ropeway_server::guard::Guard;
 use ropeway_server::{App, Models};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::disk::{app, ask};
+use crate::disk::{app, ask, send};
 use crate::support::{model, outcome, post, question, until};
 
 #[tokio::test]
@@ -99,4 +100,22 @@ async fn a_key_loads_only_the_models_that_exist_for_it() {
     assert_eq!(ask("there:1b").await, 404);
     assert_eq!(disk.loads(), 0);
     assert_eq!(ask("here:1b").await, 200);
+}
+
+#[tokio::test]
+async fn models_that_a_question_would_load_are_listed_for_openai_clients_too() {
+    let names = async |loads_on_demand| {
+        let (app, _) = app(loads_on_demand)?;
+        ask(&app, "/api/create", json!({"model": "mario", "from": "here:1b"})).await;
+        let (_, list) = send(&app, Method::GET, "/v1/models", Value::Null).await;
+        let one = send(&app, Method::GET, "/v1/models/there:1b", Value::Null).await.0;
+        let ids = list["data"].as_array()?.iter().map(|model| model["id"].as_str().map(str::to_owned));
+        Some((ids.collect::<Option<Vec<_>>>()?, one))
+    };
+    let Some((on_demand, one)) = names(true).await else { return };
+    assert_eq!(
+        (on_demand.as_slice(), one),
+        (["mario", "here:1b", "there:1b", "large:70b"].map(String::from).as_slice(), 200)
+    );
+    assert_eq!(names(false).await, Some((vec!["mario".into()], 404)));
 }

@@ -88,7 +88,7 @@ async fn its_options_hold_unless_the_request_says_otherwise() {
 #[tokio::test]
 async fn it_is_shown_with_what_it_adds() {
     let Some((app, disk)) = mario().await else { return };
-    assert_eq!(tags(&app).await, ["here:1b", "there:1b", "large:70b", "mario"]);
+    assert_eq!(tags(&app).await, ["here:1b", "there:1b", "large:70b", "mario:latest"]);
     let (status, shown) = ask(&app, "/api/show", json!({"model": "mario"})).await;
     assert_eq!((status, &shown["system"], &shown["license"]), (200, &json!("You are Mario."), &json!("MIT")));
     let modelfile = shown["modelfile"].as_str().expect("a text");
@@ -170,5 +170,5 @@ async fn a_file_is_taken_if_it_is_what_was_announced_and_a_model_is_made_of_it()
     assert_eq!((is_here().await, upload(&path, file).await), (200, 200));
     let body = json!({"model": "sent", "files": {"x.gguf": digest}, "stream": false});
     assert_eq!(ask(&app, "/api/create", body).await.0, 200);
-    assert_eq!(tags(&app).await.last().map(String::as_str), Some("sent"));
+    assert_eq!(tags(&app).await.last().map(String::as_str), Some("sent:latest"));
 }

@@ -157,7 +157,7 @@ fn end() -> Vec<Call> {
             "PushHandler",
             (POST, "/api/push"),
             r#"{"model":"","username":"","password":"","name":"here:1b"}"#,
-            (400, None),
+            (403, None),
         ),
         call(
             "StopHandler",

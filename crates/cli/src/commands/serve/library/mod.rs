@@ -164,7 +164,8 @@ impl Shelves {
         let plain = name.strip_suffix(":latest").unwrap_or(name);
         match self.own.iter().find(|own| own.name == name || own.name == plain) {
             Some(own) => self.hub.parse(&own.path).map(|model| Known::Own { name: own.name.clone(), model }),
-            None => self.hub.parse_name(name).or_else(|_| self.hub.parse_name(plain)).map(Known::Named),
+            None if self.hub.aliases().contains_key(name) => self.hub.parse_name(name).map(Known::Named),
+            None => self.hub.parse_name(plain).map(Known::Named),
         }
         .map_err(|error| told(&error))
     }
