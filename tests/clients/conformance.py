@@ -333,10 +333,13 @@ def ollama_embeddings():
 
 def ollama_models_and_errors():
     client = ollama_client()
-    assert MODEL in [model.model for model in client.list().models]
+    # Ollama lists no name without a tag.
+    listed = MODEL if ":" in MODEL else f"{MODEL}:latest"
+    assert listed in [model.model for model in client.list().models]
+    assert client.show(listed).template
     shown = client.show(MODEL)
     assert shown.template and "completion" in shown.capabilities
-    assert MODEL in [model.model for model in client.ps().models]
+    assert listed in [model.model for model in client.ps().models]
     for status, call in [
         (404, lambda: client.chat(model="gpt-9", messages=COLOURS)),
         (400, lambda: client.chat(model=MODEL, messages=[{"role": "robot", "content": "Hi"}])),
@@ -345,6 +348,33 @@ def ollama_models_and_errors():
     ]:
         error = fails(ollama.ResponseError, call)
         assert error.status_code == status and error.error, (error.status_code, error.error)
+
+
+def ollama_derived_models():
+    client = ollama_client()
+    made = client.create(model="mario", from_=MODEL, system="You are Mario.", parameters={"num_predict": 5}, stream=True)
+    assert [line.status for line in made][-1] == "success"
+    answer = client.chat(model="mario", messages=COLOURS)
+    assert answer.model == "mario" and answer.eval_count <= 5
+    shown = client.show("mario")
+    assert "num_predict" in shown.parameters and "SYSTEM" in shown.modelfile and shown.details.parent_model == MODEL
+    client.copy("mario", "luigi")
+    # Every family knows it, and puts its system prompt before the question.
+    openai_side = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY).chat.completions
+    asked = [openai_side.create(model=model, messages=COLOURS, max_tokens=2).usage.prompt_tokens for model in ("luigi", MODEL)]
+    assert asked[0] != asked[1]
+    for name in ("mario", "luigi"):
+        assert client.delete(name).status == "success"
+    assert fails(ollama.ResponseError, lambda: client.show("mario")).status_code == 404
+
+
+def ollama_thoughts_and_probabilities():
+    client = ollama_client()
+    answer = client.chat(model=MODEL, messages=COLOURS, options={"num_predict": 4}, logprobs=True, top_logprobs=3)
+    assert len(answer.logprobs) == 4 and all(len(one.top_logprobs) == 3 for one in answer.logprobs)
+    error = fails(ollama.ResponseError, lambda: client.chat(model=MODEL, messages=COLOURS, think=True))
+    assert error.status_code == 400 and "does not support thinking" in error.error
+    assert client.chat(model=MODEL, messages=COLOURS, think=False, options={"num_predict": 2, "num_ctx": 10**6}).done
 
 
 def ollama_cancellation():
@@ -358,7 +388,7 @@ CHECKS = [
     openai_responses_with_tools, openai_structured, openai_embeddings, openai_models_and_errors, openai_one_at_a_time, openai_cancellation,
     anthropic_messages, anthropic_stream_and_tools, anthropic_tool_turns, anthropic_structured, anthropic_counts_and_errors,
     anthropic_cancellation, ollama_chat, ollama_generate, ollama_structured, ollama_embeddings, ollama_models_and_errors,
-    ollama_cancellation,
+    ollama_derived_models, ollama_thoughts_and_probabilities, ollama_cancellation,
 ]
 
 

@@ -90,6 +90,7 @@ impl Facts {
             // Known when it is loaded.
             memory: 0,
             digest: String::new(),
+            capabilities: Vec::new(),
             modified: since_1970.map_or(0, |time| time.as_secs()),
         }
     }
@@ -214,7 +215,8 @@ fn tensors(checkpoint: &Checkpoint) -> Vec<TensorFacts> {
     list
 }
 
-fn form_name(form: Form) -> String {
+/// A number format in words.
+pub fn form_name(form: Form) -> String {
     match form {
         Form::Float(FloatType::F32) => "f32".into(),
         Form::Float(FloatType::F16) => "f16".into(),

@@ -11,6 +11,9 @@ fn config(sandbox: &Sandbox, arguments: &[&str]) -> Command {
     let words: Vec<_> = ["config"].iter().chain(arguments).copied().collect();
     let mut command = sandbox.command(&words);
     command.env("XDG_CONFIG_HOME", sandbox.path("xdg")).env_remove("ROPEWAY_API_KEYS");
+    for name in ["HOST", "ORIGINS", "KEEP_ALIVE", "CONTEXT_LENGTH"] {
+        command.env_remove(format!("OLLAMA_{name}"));
+    }
     command
 }
 
@@ -53,6 +56,34 @@ fn flags_win_over_the_environment_which_wins_over_the_file_which_wins_over_defau
         assert_eq!(setting(&out, name), (value.into(), origin.into()), "{name}");
     }
     assert!(out.contains("# threads ="), "{out}");
+}
+
+#[test]
+fn ollamas_variables_hold_where_nothing_else_was_said() {
+    let sandbox = Sandbox::new();
+    let ollama = |command: &mut Command| -> Ran {
+        command.env("OLLAMA_HOST", "localhost").env("OLLAMA_ORIGINS", "https://a.example,app://*");
+        run(command.env("OLLAMA_KEEP_ALIVE", "-1").env("OLLAMA_CONTEXT_LENGTH", "4096"))
+    };
+    let out = ollama(&mut config(&sandbox, &[])).ok();
+    for (name, value, origin) in [
+        ("listen", "[\"127.0.0.1:11434\"]", "OLLAMA_HOST"),
+        ("cors-origin", "[\"https://a.example\", \"app://*\"]", "OLLAMA_ORIGINS"),
+        ("keep-alive", "\"-1\"", "OLLAMA_KEEP_ALIVE"),
+        ("context", "4096", "OLLAMA_CONTEXT_LENGTH"),
+    ] {
+        assert_eq!(setting(&out, name), (value.into(), origin.into()), "{name}");
+    }
+    sandbox.write("ropeway.toml", b"keep-alive = \"1h\"\n");
+    let mut command = config(&sandbox, &["--listen", "127.0.0.1:1"]);
+    let out = ollama(command.env("ROPEWAY_CONTEXT", "512")).ok();
+    for (name, origin) in
+        [("listen", "command line"), ("context", "ROPEWAY_CONTEXT"), ("keep-alive", "ropeway.toml")]
+    {
+        assert_eq!(setting(&out, name).1, origin, "{name}");
+    }
+    let err = run(config(&sandbox, &[]).env("OLLAMA_CONTEXT_LENGTH", "long")).failed();
+    assert!(err.contains("OLLAMA_CONTEXT_LENGTH: invalid value 'long'"), "{err}");
 }
 
 #[test]

@@ -33,10 +33,11 @@ pub struct Generator {
     /// How the model writes tool calls and reasoning.
     pub style: OutputStyle,
     /// Compiled grammars.
-    pub grammars: Compiler,
+    pub grammars: Arc<Compiler>,
     /// Bytes of the longest token, where that tells how many tokens a text has at least.
     longest_token: Option<usize>,
-    backend: RwLock<Arc<dyn Backend>>,
+    /// Shared with generators of the same model that write prompts by another template.
+    backend: Arc<RwLock<Arc<dyn Backend>>>,
 }
 
 /// A job ready to be submitted. Whoever submits it may still set who it is for, how urgent it is and its deadlines.
@@ -101,16 +102,31 @@ enum OutputForm {
 impl Generator {
     /// A model on a running backend.
     pub fn new(tokenizer: Tokenizer, template: ChatTemplate, backend: Arc<dyn Backend>) -> Self {
-        let style = OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some());
+        let style = style_of(&template, &tokenizer);
         let longest_token = tokenizer.longest_token();
-        let grammars = Compiler::new(&tokenizer);
-        Self { tokenizer, template, style, grammars, longest_token, backend: RwLock::new(backend) }
+        let grammars = Arc::new(Compiler::new(&tokenizer));
+        let backend = Arc::new(RwLock::new(backend));
+        Self { tokenizer, template, style, grammars, longest_token, backend }
+    }
+
+    /// The same model on the same backend, with another chat template.
+    #[must_use]
+    pub fn with_template(&self, template: ChatTemplate) -> Self {
+        Self {
+            tokenizer: self.tokenizer.clone(),
+            style: style_of(&template, &self.tokenizer),
+            template,
+            grammars: Arc::clone(&self.grammars),
+            longest_token: self.longest_token,
+            backend: Arc::clone(&self.backend),
+        }
     }
 
     /// Grammars of strangers are tried by these workers before this process compiles them.
     #[must_use]
     pub fn with_grammar_workers(mut self, workers: Workers) -> Self {
-        self.grammars = self.grammars.with_workers(workers);
+        let grammars = Arc::into_inner(self.grammars).unwrap_or_else(|| Compiler::new(&self.tokenizer));
+        self.grammars = Arc::new(grammars.with_workers(workers));
         self
     }
 
@@ -364,4 +380,9 @@ impl Generator {
         let from = tokens.len().saturating_sub(PROMPT_END);
         self.tokenizer.decode(&tokens[from..], SpecialTokens::Keep)
     }
+}
+
+/// How a model with this template and vocabulary writes tool calls and reasoning.
+fn style_of(template: &ChatTemplate, tokenizer: &Tokenizer) -> OutputStyle {
+    OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some())
 }

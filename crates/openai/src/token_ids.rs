@@ -18,6 +18,11 @@ pub struct TokenList(pub(crate) Result<Vec<u32>, NoTokenId>);
 pub(crate) struct NoTokenId(pub(crate) String);
 
 impl TokenList {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_ok_and(Vec::is_empty)
+    }
+
     /// The ids; errors are about `field`.
     pub fn read(self, field: &str) -> Result<Vec<u32>, RequestError> {
         self.0.map_err(|error| error.about(field))

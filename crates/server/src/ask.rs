@@ -17,10 +17,11 @@ use crate::agents::{AgentId, AgentKey, AgentLink};
 use crate::app::Shared;
 use crate::caller::{self, Caller, Claims};
 use crate::embedding::EmbeddingModel;
-use crate::error::ApiError;
+use crate::error::{ApiError, Kind};
 use crate::guard::Client;
 use crate::intake::Intake;
 use crate::intake::shape::Field;
+use crate::library::{Shelf, demand};
 use crate::model::Model;
 use crate::observe::Progress;
 use crate::offload::{Effort, offload};
@@ -78,7 +79,7 @@ impl Ask {
     /// Reads the body, finds the model and lets the client in.
     pub async fn open<T: Wire>(mut self) -> Result<Opened<T>, ApiError> {
         let request = self.body().await?;
-        self.admit(request)
+        self.admit(request).await
     }
 
     /// Reads the body, once.
@@ -89,8 +90,11 @@ impl Ask {
     }
 
     /// Finds the model and lets the client in.
-    pub fn admit<T: Wire>(self, request: T) -> Result<Opened<T>, ApiError> {
-        let model = self.find(&request)?;
+    pub async fn admit<T: Wire>(self, request: T) -> Result<Opened<T>, ApiError> {
+        let name = request.model().map(str::to_owned);
+        let model = find(&self.app, &self.client, name.as_deref()).await?;
+        self.progress.model(&model.name);
+        model.lease.renew();
         let caller = self.caller(&request)?;
         Ok(Opened { request, model, caller })
     }
@@ -134,12 +138,18 @@ impl Ask {
     pub fn app(&self) -> &Shared {
         &self.app
     }
+}
 
-    fn find(&self, request: &impl Wire) -> Result<Arc<Model>, ApiError> {
-        let model = self.app.models.visible_to(self.client.rights()).named(request.model())?;
-        self.progress.model(&model.name);
-        model.lease.renew();
-        Ok(model)
+/// Finds the model, loading it first if the operator allows that and it is on disk.
+async fn find(app: &Shared, client: &Client, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
+    let found = || app.models.visible_to(client.rights()).named(name);
+    let may_load = app.shelf.as_ref().is_some_and(Shelf::loads_on_demand);
+    match (found(), name) {
+        (Err(absent), Some(name)) if may_load && absent.kind == Kind::NotFound => {
+            demand::bring(app, client.rights(), name).await?;
+            found()
+        }
+        (found, _) => found,
     }
 }
 

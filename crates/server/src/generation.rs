@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use futures_util::{Stream, StreamExt};
 use ropeway_engine::{Backend, Request};
 use ropeway_generation::{
-    Drafted, ErrorKind, GenerationEvent, GenerationStream, Generator, Job, Prepared, Prompt, StopReason,
+    Drafted, ErrorKind, GenerationEvent, GenerationStream, Job, Prepared, Prompt, StopReason,
 };
 use ropeway_text::Interrupt;
 
@@ -27,7 +27,10 @@ pub async fn generate(model: &Arc<Model>, job: Job, caller: Caller) -> Result<Ob
 }
 
 /// A prompt's tokens, for questions that generate nothing.
-pub async fn encode(model: &Arc<Model>, prompt: Prompt, intake: &Intake) -> Result<Vec<u32>, ApiError> {
+pub async fn encode(model: &Arc<Model>, mut prompt: Prompt, intake: &Intake) -> Result<Vec<u32>, ApiError> {
+    if let Some(derived) = &model.derived {
+        derived.introduce(&mut prompt);
+    }
     let (model, effort) = (Arc::clone(model), Effort::Bytes(prompt.bytes()));
     offload(intake, effort, move |interrupt| model.generator.encode_unless(prompt, interrupt)).await
 }
@@ -36,7 +39,7 @@ pub async fn encode(model: &Arc<Model>, prompt: Prompt, intake: &Intake) -> Resu
 pub async fn prepare(model: &Arc<Model>, job: Job, caller: &Caller) -> Result<Prepared, ApiError> {
     caller.count_as(job.n.get())?;
     let (owner, limits, effort) = (Arc::clone(model), caller.limits, Effort::Bytes(job.bytes()));
-    let draft = move |interrupt: &_| draft(&owner.generator, limits, job, interrupt);
+    let draft = move |interrupt: &_| draft(&owner, limits, job, interrupt);
     let drafted = offload(&caller.intake, effort, draft).await?;
     finish(model, drafted, caller).await
 }
@@ -51,7 +54,7 @@ pub async fn prepare_all(
     let (owner, limits) = (Arc::clone(model), caller.limits);
     let bytes = jobs.iter().map(Job::bytes).fold(0, usize::saturating_add);
     let drafted = offload(&caller.intake, Effort::Bytes(bytes), move |interrupt| {
-        let drafted = jobs.into_iter().map(|job| draft(&owner.generator, limits, job, interrupt));
+        let drafted = jobs.into_iter().map(|job| draft(&owner, limits, job, interrupt));
         Ok::<_, ApiError>(drafted.collect::<Vec<_>>())
     });
     let mut prepared = Vec::new();
@@ -64,9 +67,12 @@ pub async fn prepare_all(
     Ok(prepared)
 }
 
-fn draft(generator: &Generator, limits: Sizes, job: Job, interrupt: &Interrupt) -> Result<Drafted, ApiError> {
+fn draft(model: &Model, limits: Sizes, mut job: Job, interrupt: &Interrupt) -> Result<Drafted, ApiError> {
     limits.check(&job)?;
-    let drafted = generator.draft(job, interrupt)?;
+    if let Some(derived) = &model.derived {
+        derived.complete(&mut job);
+    }
+    let drafted = model.generator.draft(job, interrupt)?;
     limits.check_prompt(drafted.prompt_tokens())?;
     limits.check_prediction(drafted.prediction_tokens())?;
     Ok(drafted)

@@ -53,7 +53,7 @@ impl Command {
             Command::Verify(command) => command.run(output),
             Command::Cache(command) => command.run(output),
             Command::Run(command) => command.run(output),
-            Command::Serve(command) => command.run(),
+            Command::Serve(command) => command.run(resolved),
             Command::Config(command) => command.run(output, resolved),
             Command::Batch(command) => command.run(),
             Command::Embed(command) => command.run(output),

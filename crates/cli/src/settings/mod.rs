@@ -1,4 +1,4 @@
-//! Where the settings of a server come from: flags > environment > `ropeway.toml` > defaults.
+//! Where the settings of a server come from: flags > environment > `ropeway.toml` > Ollama's environment > defaults.
 //!
 //! The flags of `ropeway serve` are the one table of settings. `--drain-timeout 5` may as well be written
 //! `ROPEWAY_DRAIN_TIMEOUT=5`, or `drain-timeout = 5` in the file: what these say becomes the flag's default before the
@@ -7,6 +7,7 @@
 //! Must never: take a value that the flag itself would refuse, or ignore a key that is no flag.
 
 mod file;
+mod ollama;
 mod origin;
 
 use std::ffi::OsString;
@@ -54,14 +55,14 @@ pub fn parse<A: Parser>() -> Result<(A, Resolved), Failure> {
     Ok((parsed, resolved))
 }
 
-/// What the environment and the file say; the environment's word is the one that counts.
+/// What the environment, the file and Ollama's environment say; the first one's word counts.
 fn elsewhere(serve: &Command, arguments: &[OsString]) -> Result<Vec<Given>, Failure> {
     let mut given = environment(serve)?;
     let path = named_file(arguments)
         .or_else(|| given.iter().find(|one| one.flag == CONFIG).map(|one| one.values.concat()));
     given.retain(|one| one.flag != CONFIG);
     let from_file = file::read(serve, path.as_deref())?;
-    for one in from_file {
+    for one in from_file.into_iter().chain(ollama::given()) {
         if !given.iter().any(|other| other.flag == one.flag) {
             given.push(one);
         }

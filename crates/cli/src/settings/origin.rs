@@ -5,6 +5,7 @@ use std::fmt;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use super::ollama::PREFIX;
 use super::{CONFIG, Given, settings};
 
 /// Where a value comes from.
@@ -39,6 +40,18 @@ impl Resolved {
     pub(super) fn new(serve: Option<&Command>, matches: &ArgMatches, given: &[Given]) -> Self {
         let args = serve.into_iter().flat_map(settings).filter(|arg| arg.get_long() != Some(CONFIG));
         Self(args.filter_map(|arg| line(arg, matches, given)).collect())
+    }
+
+    /// What was taken from Ollama's own variables, in words; nothing if none was.
+    pub fn taken_from_ollama(&self) -> Option<String> {
+        let taken = self.0.iter().filter_map(|(line, origin)| match origin {
+            Origin::Environment(variable) if variable.starts_with(PREFIX) => {
+                Some(format!("{line} (from {variable})"))
+            }
+            _ => None,
+        });
+        let taken: Vec<_> = taken.collect();
+        (!taken.is_empty()).then(|| taken.join(", "))
     }
 }
 

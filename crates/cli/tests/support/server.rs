@@ -50,7 +50,8 @@ impl Server {
             assert_ne!(said.read_line(&mut line).unwrap(), 0, "the server ended:\n{all}");
             all.push_str(&line);
             if let Some((_, url)) = line.split_once(" on http://") {
-                break url.trim().parse().unwrap();
+                // The first of several is enough.
+                break url.split(',').next().unwrap().trim().parse().unwrap();
             }
         };
         // Whatever else it says must not block it.

@@ -67,7 +67,7 @@ pub async fn create(Path(id): Path<String>, mut ask: Ask) -> Result<Response, Op
     let link = AgentLink { app: Shared::clone(ask.app()), key, is_claimed: true };
     let (claim, model) = Claim::new(link.clone())?;
     request.agent_model = Some(model);
-    let Opened { mut request, model, mut caller } = ask.admit(request)?;
+    let Opened { mut request, model, mut caller } = ask.admit(request).await?;
     caller.agent = Some(link.clone());
     let began = Instant::now();
     let (prompt, streams) = (request.prompt.clone(), request.parameters.stream);

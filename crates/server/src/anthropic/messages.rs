@@ -55,7 +55,8 @@ impl Wire for MessagesRequest {
 pub async fn create(ask: Ask) -> Result<Response, AnthropicError> {
     let Opened::<MessagesRequest> { request, model, caller } = ask.open().await?;
     let streams = request.stream == Some(true);
-    let events = generate(&model, request.into_job()?, caller).await?;
+    let defaults = model.sampling(SamplingParams { seed: random_seed(), ..SamplingParams::default() });
+    let events = generate(&model, request.into_job(defaults)?, caller).await?;
     let identity = Identity::new("msg_", &model.name);
     if streams {
         return Ok(stream::respond(&identity, events));
@@ -73,16 +74,15 @@ pub async fn count_tokens(ask: Ask) -> Result<Json<Value>, AnthropicError> {
 
 impl MessagesRequest {
     /// The job that answers it.
-    fn into_job(mut self) -> Result<Job, RequestError> {
+    fn into_job(mut self, defaults: SamplingParams) -> Result<Job, RequestError> {
         let Some(max_tokens) = self.max_tokens else {
             return Err(RequestError::invalid("how many tokens may the answer have?").at("max_tokens"));
         };
         let sampling = Sampling::new(SamplingParams {
-            temperature: self.temperature.unwrap_or(1.0),
-            top_p: self.top_p.unwrap_or(1.0),
-            top_k: self.top_k.unwrap_or(0),
-            seed: random_seed(),
-            ..SamplingParams::default()
+            temperature: self.temperature.unwrap_or(defaults.temperature),
+            top_p: self.top_p.unwrap_or(defaults.top_p),
+            top_k: self.top_k.unwrap_or(defaults.top_k),
+            ..defaults
         })?;
         let config = self.output_config.as_mut().and_then(|config| config.get_mut("format"));
         let structured = format::read(config.map(Value::take).or(self.output_format.take()))?;

@@ -11,6 +11,22 @@ use axum::http::{HeaderMap, Uri};
 
 use crate::error::{ApiError, Kind};
 
+/// What containers call the machine that they run on. These names are reserved for it, so that nobody else's DNS gives them.
+const CONTAINER_HOSTS: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
+
+/// Origins of programs on this machine, rather than of web pages: desktop applications, editors and browser extensions, whose
+/// pages no other site can have. Ollama lets the same ones in.
+const LOCAL_SCHEMES: [&str; 8] = [
+    "app",
+    "file",
+    "tauri",
+    "vscode-webview",
+    "vscode-file",
+    "chrome-extension",
+    "moz-extension",
+    "safari-web-extension",
+];
+
 /// Names and origins that are let in.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
@@ -18,6 +34,8 @@ pub struct Hosts {
     names: Option<Vec<String>>,
     /// Web origins that may ask, such as `https://app.example`; `*` is all of them.
     origins: Vec<String>,
+    /// Whether programs and pages of this machine may ask: where only this machine can be asked from.
+    trusts_local_origins: bool,
 }
 
 impl Hosts {
@@ -26,15 +44,21 @@ impl Hosts {
     pub fn new(listening: &[SocketAddr], names: &[String], origins: &[String]) -> Self {
         let public = listening.iter().any(|address| !address.ip().is_loopback());
         let mut known = vec!["localhost".to_owned(), "127.0.0.1".into(), "[::1]".into()];
+        known.extend(CONTAINER_HOSTS.map(str::to_owned));
         known.extend(listening.iter().map(|address| bracketed(address.ip())));
         let names = (!public || !names.is_empty())
             .then(|| known.into_iter().chain(names.iter().map(|name| name.to_ascii_lowercase())).collect());
-        Self { names, origins: origins.to_vec() }
+        Self { names, origins: origins.to_vec(), trusts_local_origins: !public && !listening.is_empty() }
     }
 
-    /// Web origins that may ask.
-    pub fn origins(&self) -> &[String] {
-        &self.origins
+    /// Whether pages of other origins may read answers at all.
+    pub fn lets_pages_in(&self) -> bool {
+        self.trusts_local_origins || !self.origins.is_empty()
+    }
+
+    /// Whether pages of every origin may ask.
+    pub fn lets_every_page_in(&self) -> bool {
+        self.origins.iter().any(|origin| origin == "*")
     }
 
     /// Turns down requests for other names, and those of other origins' pages.
@@ -52,7 +76,7 @@ impl Hosts {
             }
         }
         match header(ORIGIN) {
-            Some(origin) if !self.is_allowed(origin, host) => {
+            Some(origin) if !is_own(origin, host) && !self.lets_in(origin) => {
                 let what = format!(
                     "pages of {origin:?} may not ask this server; start it with --cors-origin {origin}"
                 );
@@ -62,10 +86,36 @@ impl Hosts {
         }
     }
 
-    /// A page of this server's own, or of an origin that was allowed.
-    fn is_allowed(&self, origin: &str, host: Option<&str>) -> bool {
-        let own = origin.split_once("://").is_some_and(|(_, authority)| Some(authority) == host);
-        own || self.origins.iter().any(|allowed| allowed == "*" || allowed == origin)
+    /// Whether it is an origin that was allowed, or one of this machine's where those are trusted.
+    pub fn lets_in(&self, origin: &str) -> bool {
+        let is_given = self.origins.iter().any(|allowed| allowed == "*" || covers(allowed, origin));
+        is_given || (self.trusts_local_origins && is_local(origin))
+    }
+}
+
+/// A page of this server's own.
+fn is_own(origin: &str, host: Option<&str>) -> bool {
+    origin.split_once("://").is_some_and(|(_, authority)| Some(authority) == host)
+}
+
+/// Whether an allowed origin is meant; a `*` at its end stands for any port or anything after a scheme, as with Ollama.
+fn covers(allowed: &str, origin: &str) -> bool {
+    match allowed.strip_suffix('*') {
+        Some(start) if start.ends_with(':') || start.ends_with("://") => origin.starts_with(start),
+        _ => allowed == origin,
+    }
+}
+
+/// Whether a program or a page of this machine asks.
+fn is_local(origin: &str) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let name = without_port(authority);
+    match scheme {
+        // No resolver asks anybody for names below localhost: RFC 6761.
+        "http" | "https" => {
+            ["localhost", "127.0.0.1", "[::1]"].contains(&name) || name.ends_with(".localhost")
+        }
+        _ => LOCAL_SCHEMES.contains(&scheme),
     }
 }
 
@@ -117,12 +167,58 @@ mod tests {
     }
 
     #[test]
+    fn containers_reach_a_server_on_loopback_by_the_name_of_their_host() {
+        let hosts = Hosts::new(&["127.0.0.1:11434".parse().unwrap()], &[], &[]);
+        assert!(check(&hosts, "host.docker.internal:11434", None));
+        assert!(!check(&hosts, "host.docker.internal.evil.example", None));
+        assert!(!check(&hosts, "evil.docker.internal", None));
+    }
+
+    #[test]
     fn pages_of_other_origins_are_turned_down_unless_allowed() {
-        let hosts = Hosts::new(&[], &[], &["https://app.example".into()]);
+        let public = ["0.0.0.0:8000".parse().unwrap()];
+        let hosts = Hosts::new(&public, &[], &["https://app.example".into(), "http://box.lan:*".into()]);
         assert!(check(&hosts, "localhost:8000", Some("http://localhost:8000")));
         assert!(check(&hosts, "localhost:8000", Some("https://app.example")));
-        for origin in ["https://evil.example", "null", "http://localhost:3000"] {
+        assert!(check(&hosts, "localhost:8000", Some("http://box.lan:3000")));
+        for origin in ["https://evil.example", "null", "http://localhost:3000", "app://obsidian.md"] {
             assert!(!check(&hosts, "localhost:8000", Some(origin)), "{origin}");
         }
+    }
+
+    #[test]
+    fn programs_and_pages_of_this_machine_may_ask_a_server_on_loopback() {
+        let hosts = Hosts::new(&["127.0.0.1:11434".parse().unwrap()], &[], &[]);
+        for origin in [
+            "http://localhost",
+            "http://localhost:3000",
+            "https://127.0.0.1:8443",
+            "http://[::1]:5173",
+            "http://tauri.localhost",
+            "app://obsidian.md",
+            "file://",
+            "tauri://localhost",
+            "vscode-webview://0abc",
+            "vscode-file://vscode-app",
+            "chrome-extension://abcdef",
+            "moz-extension://12-34",
+            "safari-web-extension://12-34",
+        ] {
+            assert!(check(&hosts, "localhost:11434", Some(origin)), "{origin}");
+        }
+        for origin in [
+            "https://evil.example",
+            "null",
+            "http://localhost.evil.example",
+            "http://evil.example:11434",
+            "http://127.0.0.1.evil.example",
+            "http://localhost:3000.evil.example",
+            "http://user@evil.example#localhost",
+            "data://x",
+            "",
+        ] {
+            assert!(!check(&hosts, "localhost:11434", Some(origin)), "{origin}");
+        }
+        assert!(!check(&hosts, "evil.example", Some("http://localhost")), "the name still counts");
     }
 }

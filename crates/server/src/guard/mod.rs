@@ -233,13 +233,13 @@ impl Guard {
 
     /// Lets the pages of allowed origins read answers.
     pub fn cors(&self) -> Option<CorsLayer> {
-        let origins = self.hosts.origins();
-        let allowed = if origins.iter().any(|origin| origin == "*") {
+        let hosts = self.hosts.clone();
+        let allowed = if hosts.lets_every_page_in() {
             AllowOrigin::any()
         } else {
-            AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
+            AllowOrigin::predicate(move |origin, _| origin.to_str().is_ok_and(|origin| hosts.lets_in(origin)))
         };
-        (!origins.is_empty()).then(|| {
+        self.hosts.lets_pages_in().then(|| {
             CorsLayer::new()
                 .allow_origin(allowed)
                 .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::DELETE])

@@ -41,13 +41,26 @@ pub trait Download: Send + Sync + 'static {
 pub struct Fetching {
     /// What is done now.
     pub status: String,
-    /// Bytes done and bytes in all, where it is about bytes.
-    pub bytes: Option<(u64, u64)>,
+    /// How far a file is, where it is about one.
+    pub file: Option<FileProgress>,
+}
+
+/// How far a file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileProgress {
+    /// What tells it from the model's other files: `sha256:` and 64 digits, which need not be of its content, because that
+    /// is known at the end only.
+    pub digest: String,
+    /// Bytes that are here.
+    pub done: u64,
+    /// Bytes in all.
+    pub total: u64,
 }
 
 impl Fetching {
-    fn words(status: &str) -> Self {
-        Self { status: status.into(), bytes: None }
+    /// A line that is about no file.
+    pub fn words(status: &str) -> Self {
+        Self { status: status.into(), file: None }
     }
 }
 

@@ -1,5 +1,6 @@
 //! How long a model stays: for good, or until nobody has asked for it for a while.
 
+use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -69,6 +70,15 @@ impl KeepAlive {
             rest = &unit[letters..];
         }
         if text.is_empty() { None } else { Self::of_seconds(sign * seconds) }
+    }
+}
+
+impl FromStr for KeepAlive {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text)
+            .ok_or_else(|| format!("{text:?} is no time; write seconds, 5m, 1h30m, or -1 for good"))
     }
 }
 

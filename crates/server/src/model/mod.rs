@@ -1,7 +1,10 @@
-//! Models that are served: their generators, what is known about them, how long they stay ([`lease`]), which were
-//! promised ([`promised`]) and for whom they exist ([`Visible`]).
+//! Models that are served: their generators, what is known about them and what they can do ([`capability`]), how long they
+//! stay ([`lease`]), which were promised ([`promised`]) or are made of others ([`derived`]), and for whom they exist
+//! ([`Visible`]).
 
 mod alias;
+pub mod capability;
+pub mod derived;
 pub mod lease;
 pub mod promised;
 mod visible;
@@ -14,10 +17,13 @@ use std::time::Instant;
 
 use ropeway_engine::board::Board;
 use ropeway_engine::{Backend, Device};
+use ropeway_executor::SamplingParams;
 use ropeway_generation::Generator;
-use ropeway_grammar::Workers;
+use ropeway_openai::Defaults;
 use ropeway_text::{ChatTemplate, Tokenizer};
 
+use self::capability::Capability;
+use self::derived::Derived;
 use self::lease::Lease;
 use self::promised::{Arrival, Promised};
 use crate::error::ApiError;
@@ -38,8 +44,10 @@ pub struct ModelFacts {
     pub bytes: u64,
     /// Bytes of memory that its weights and its KV blocks take when it is loaded.
     pub memory: u64,
-    /// sha256 of its main file, if known.
+    /// sha256 of its weights as 64 hexadecimal digits; empty if unknown.
     pub digest: String,
+    /// What it can do; empty if unknown.
+    pub capabilities: Vec<Capability>,
     /// When its files were fetched, in seconds since 1970.
     pub modified: u64,
 }
@@ -49,15 +57,17 @@ pub struct Model {
     /// Its full name, such as `smollm2:135m`.
     pub name: String,
     /// The model itself: prompts in, text out.
-    pub generator: Generator,
+    pub generator: Arc<Generator>,
     /// About its files.
     pub facts: ModelFacts,
     /// Since when it is served, in seconds since 1970.
     pub created: u64,
     /// How long it stays.
     pub lease: Arc<Lease>,
+    /// What it adds to requests, if it is made of another model.
+    pub derived: Option<Arc<Derived>>,
     /// What became of its engine, as far as its owner told.
-    engine_state: Mutex<EngineState>,
+    engine_state: Arc<Mutex<EngineState>>,
 }
 
 /// What became of a model's engine.
@@ -102,16 +112,65 @@ impl Model {
         facts: ModelFacts,
         backend: impl Backend + 'static,
     ) -> Self {
-        let generator = Generator::new(tokenizer, template, Arc::new(backend));
-        let engine_state = Mutex::default();
-        Self { name, generator, facts, created: unix_seconds(), lease: Arc::default(), engine_state }
+        Self::of_generator(name, Generator::new(tokenizer, template, Arc::new(backend)), facts)
     }
 
-    /// Grammars of clients are tried by these workers before this process compiles them.
-    #[must_use]
-    pub fn with_grammar_workers(mut self, workers: Workers) -> Self {
-        self.generator = self.generator.with_grammar_workers(workers);
-        self
+    /// A model by its generator.
+    pub fn of_generator(name: String, generator: Generator, facts: ModelFacts) -> Self {
+        Self {
+            name,
+            generator: Arc::new(generator),
+            facts,
+            created: unix_seconds(),
+            lease: Arc::default(),
+            derived: None,
+            engine_state: Arc::default(),
+        }
+    }
+
+    /// A model made of this one: on the same engine, for the same time.
+    pub fn derive(&self, derived: Arc<Derived>) -> Model {
+        Model {
+            name: derived.name.clone(),
+            generator: self.generator_for(&derived),
+            facts: ModelFacts { modified: derived.created, digest: String::new(), ..self.facts.clone() },
+            created: derived.created,
+            lease: Arc::clone(&self.lease),
+            derived: Some(derived),
+            engine_state: Arc::clone(&self.engine_state),
+        }
+    }
+
+    fn generator_for(&self, derived: &Derived) -> Arc<Generator> {
+        if derived.template.is_empty() {
+            return Arc::clone(&self.generator);
+        }
+        match self.generator.template.with_source(&derived.template) {
+            Ok(template) => Arc::new(self.generator.with_template(template)),
+            // It was read when the model was made; someone spoiled the file since.
+            Err(error) => {
+                tracing::error!(target: "library", model = derived.name, %error, "its template is not used");
+                Arc::clone(&self.generator)
+            }
+        }
+    }
+
+    /// How tokens are chosen where a request says nothing; `plain` is what its API says then.
+    pub fn defaults(&self, plain: Defaults) -> Defaults {
+        Defaults { params: self.sampling(plain.params), ..plain }
+    }
+
+    /// The same for APIs with no other defaults.
+    pub fn sampling(&self, plain: SamplingParams) -> SamplingParams {
+        match &self.derived {
+            Some(derived) => derived.sampling(plain, self.context()),
+            None => plain,
+        }
+    }
+
+    /// What it can do.
+    pub fn capabilities(&self) -> Vec<Capability> {
+        Capability::of_text_model(&self.generator.template, &self.generator.style)
     }
 
     /// Whether requests run or wait.
@@ -160,13 +219,15 @@ pub fn unix_seconds() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// The models that are served. A client's word never loads or swaps one.
+/// The models that are served. Looking for one never loads or swaps any.
 #[derive(Default)]
 pub struct Models {
     served: RwLock<Vec<Arc<Model>>>,
     aliases: Vec<Alias>,
     /// Other names that clients gave to models on disk.
     copies: RwLock<Vec<Alias>>,
+    /// Models made of others.
+    derived: RwLock<Vec<Arc<Derived>>>,
     /// Models that the operator gave, loaded or not: how long they stay is not for clients to say.
     given: Vec<String>,
     /// Whether names that are not known mean the first model.
@@ -266,6 +327,42 @@ impl Models {
         self.copies.write().unwrap_or_else(PoisonError::into_inner).retain(|copy| copy.pattern != name);
     }
 
+    /// One more model made of another, or a newer one of the same name.
+    pub fn add_derived(&self, model: Derived) {
+        self.remove_derived(&model.name);
+        self.derived.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(model));
+    }
+
+    /// The name means nothing any more; whether it did.
+    pub fn remove_derived(&self, name: &str) -> bool {
+        let mut derived = self.derived.write().unwrap_or_else(PoisonError::into_inner);
+        let before = derived.len();
+        derived.retain(|model| model.name != name);
+        derived.len() < before
+    }
+
+    /// All models made of others, in the order they were made.
+    pub fn derived(&self) -> Vec<Arc<Derived>> {
+        self.derived.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The derived model of this name, which may leave out its tag.
+    pub fn derived_named(&self, name: &str) -> Option<Arc<Derived>> {
+        let all = self.derived();
+        let exact = all.iter().find(|model| model.name == name);
+        exact.or_else(|| all.iter().find(|model| same_name(&model.name, name))).cloned()
+    }
+
+    /// The model on disk that a name, an alias or a derived model's name stands for in the end.
+    pub fn base_of(&self, name: &str) -> String {
+        let meant = self.derived_named(name).map(|derived| derived.from.clone());
+        let aliased = || {
+            let model = self.aliased(name)?;
+            Some(self.derived_named(&model).map_or(model, |derived| derived.from.clone()))
+        };
+        meant.or_else(aliased).unwrap_or_else(|| name.to_owned())
+    }
+
     /// The model that an alias of the operator's stands for.
     pub fn alias_of(&self, name: &str) -> Option<String> {
         self.aliases.iter().find(|alias| alias.covers(name)).map(|alias| alias.model.clone())
@@ -279,8 +376,10 @@ impl Models {
     /// The full name that an alias, of the operator's or of a client's, stands for.
     fn aliased(&self, name: &str) -> Option<String> {
         let copies = || self.copies.read().unwrap_or_else(PoisonError::into_inner);
-        let of_client = || copies().iter().find(|copy| copy.covers(name)).map(|copy| copy.model.clone());
-        self.alias_of(name).or_else(of_client)
+        let of_client =
+            |name: &str| copies().iter().find(|copy| copy.covers(name)).map(|copy| copy.model.clone());
+        let meant = |name: &str| self.alias_of(name).or_else(|| of_client(name));
+        meant(name).or_else(|| meant(name.strip_suffix(":latest")?))
     }
 
     /// The model of this name or alias, if it is served.

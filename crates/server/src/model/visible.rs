@@ -51,12 +51,21 @@ impl<'a> Visible<'a> {
 
     /// The model of this name or alias, if it is served.
     pub fn loaded(&self, name: &str) -> Option<Arc<Model>> {
+        self.by_name(name).or_else(|| self.by_name(&self.models.aliased(name)?))
+    }
+
+    fn by_name(&self, name: &str) -> Option<Arc<Model>> {
         let served = self.all();
-        let by_name = |name: &str| {
-            let exact = served.iter().find(|model| model.name == name);
-            exact.or_else(|| served.iter().find(|model| same_name(&model.name, name))).cloned()
-        };
-        by_name(name).or_else(|| by_name(&self.models.aliased(name)?))
+        let exact = served.iter().find(|model| model.name == name).cloned();
+        let untagged = || served.iter().find(|model| same_name(&model.name, name)).cloned();
+        exact.or_else(|| self.derived(name)).or_else(untagged)
+    }
+
+    /// The derived model of this name, if the one that it is made of is served. That one need not exist for the client.
+    fn derived(&self, name: &str) -> Option<Arc<Model>> {
+        let derived = self.models.derived_named(name).filter(|derived| self.has(&derived.name))?;
+        let base = self.models.all().into_iter().find(|model| model.name == derived.from)?;
+        Some(Arc::new(base.derive(derived)))
     }
 
     /// The model a client means.
@@ -82,8 +91,8 @@ impl<'a> Visible<'a> {
     }
 
     /// Why a model is not there: it is on its way, or nobody serves it.
-    fn absent(&self, name: &str) -> ApiError {
-        let meant = self.models.aliased(name).unwrap_or_else(|| name.to_owned());
+    pub fn absent(&self, name: &str) -> ApiError {
+        let meant = self.models.base_of(name);
         let is_meant = |promised: &Promised| same_name(&promised.name, &meant) || self.takes_any_name();
         let coming = self.promised().iter().filter(|promised| is_meant(promised)).find_map(Coming::of);
         coming.map_or_else(|| self.not_served(Some(name)), Coming::error)
@@ -93,7 +102,8 @@ impl<'a> Visible<'a> {
         let names: Vec<_> = self.all().iter().map(|model| model.name.clone()).collect();
         let known = if names.is_empty() { "none is loaded".into() } else { names.join(", ") };
         let subject = match name {
-            Some(name) => format!("the model {name:?} is not served here"),
+            // Ollama's command line looks for "not found".
+            Some(name) => format!("model {name:?} not found: it is not served here"),
             None => "no model is served here".into(),
         };
         let what = format!(

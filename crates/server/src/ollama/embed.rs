@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::OllamaError;
+use super::stats::nanoseconds;
+use super::tolerance::null_is_default;
 use crate::ask::{Ask, Wire};
 use crate::embedding::embed;
 use crate::intake::shape::{Field, Holds};
@@ -45,7 +47,8 @@ pub async fn create(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     let too_long = if request.truncate == Some(false) { TooLong::Refuse } else { TooLong::Truncate };
     // Ollama's vectors have length 1, whatever the model says.
     let options = EmbedOptions {
-        dimensions: request.dimensions,
+        // Go's word for "all of them".
+        dimensions: request.dimensions.filter(|dimensions| *dimensions > 0),
         too_long,
         normalise: Some(true),
         ..EmbedOptions::default()
@@ -55,8 +58,8 @@ pub async fn create(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     Ok(Json(json!({
         "model": model.name,
         "embeddings": embeddings.into_iter().map(|embedding| embedding.vector).collect::<Vec<_>>(),
-        "total_duration": start.elapsed().as_nanos() as u64,
-        "load_duration": loaded.as_nanos() as u64,
+        "total_duration": nanoseconds(start.elapsed()),
+        "load_duration": nanoseconds(loaded),
         "prompt_eval_count": tokens,
     })))
 }
@@ -65,7 +68,7 @@ pub async fn create(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct LegacyRequest {
     model: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     prompt: String,
 }
 

@@ -1,20 +1,28 @@
 //! The Ollama API: chat, generate, questions about the models, and what changes them.
 //!
-//! Streams by default, as lines of JSON. A chat never loads a model; an empty one does ([`presence`]).
+//! Streams by default, as lines of JSON. A chat loads a model only where the operator allows it; an empty one does anyway
+//! ([`presence`]). It is meant for Ollama's own command line and its Go, Python and JavaScript clients: bodies are read as
+//! tolerantly as Ollama reads them ([`tolerance`], [`options`]), and nothing that those clients rely on is missing.
 
+mod blobs;
 mod chat;
+mod create;
 mod embed;
 mod error;
 mod format;
 mod generate;
+mod logprobs;
 mod manage;
 mod models;
-mod options;
+pub(crate) mod options;
 mod presence;
+mod show;
 mod stats;
+mod think;
+mod tolerance;
 
 pub use error::OllamaError;
-pub use models::banner;
+pub use models::{OLLAMA_VERSION, banner};
 
 use crate::guard::rights::Right;
 use crate::routes::Routes;
@@ -44,13 +52,28 @@ pub fn routes() -> Routes {
         .says("The models there are.")
         .get("/api/ps", models::ps)
         .says("The models that are loaded.")
-        .post("/api/show", models::show)
-        .says("What is known of a model.")
-        .takes::<models::ShowRequest>(r#"{"model": "smollm2"}"#)
+        .post("/api/show", show::show)
+        .says("What is known of a model, loaded or not.")
+        .takes::<show::ShowRequest>(r#"{"model": "smollm2"}"#)
         .post("/api/pull", manage::pull)
         .says("Fetch a model to the disk; streams its progress unless told not to.")
         .needs(Right::Pull)
         .takes::<manage::NameRequest>(r#"{"model": "smollm2"}"#)
+        .post("/api/push", manage::push)
+        .says("Turned down: nothing is published from here.")
+        .takes::<manage::NameRequest>(r#"{"model": "smollm2"}"#)
+        .post("/api/create", create::create)
+        .says("Make a model of another one: a name, a system prompt, default options, perhaps a template.")
+        .needs(Right::Admin)
+        .takes::<create::CreateRequest>(
+            r#"{"model": "mario", "from": "smollm2", "system": "You are Mario.", "stream": false}"#,
+        )
+        .get("/api/blobs/{digest}", blobs::find)
+        .says("Whether a file to make a model of is here.")
+        .needs(Right::Admin)
+        .post("/api/blobs/{digest}", blobs::take)
+        .says("Send a file to make a model of, by its sha256.")
+        .needs(Right::Admin)
         .post("/api/copy", manage::copy)
         .says("Give a model one more name.")
         .needs(Right::Admin)
@@ -61,4 +84,6 @@ pub fn routes() -> Routes {
         .takes::<manage::NameRequest>(r#"{"model": "gpt-4o"}"#)
         .get("/api/version", models::version)
         .says("The version of Ollama's API that is spoken.")
+        .get("/api/status", models::status)
+        .says("Whether Ollama's cloud may be used, which it may not.")
 }

@@ -1,32 +1,42 @@
-//! Questions about the models: `/api/tags`, `/api/ps`, `/api/show`, `/api/version`.
+//! Questions about the models: `/api/tags`, `/api/ps`, `/api/version`, `/api/status`.
 
 use axum::Json;
 use axum::extract::State;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
+use sha2::{Digest, Sha256};
 
 use super::OllamaError;
 use crate::app::Shared;
-use crate::ask::{Ask, Wire};
-use crate::embedding::{EmbeddingModel, Ready};
-use crate::error::ApiError;
+use crate::embedding::EmbeddingModel;
 use crate::guard::Client;
-use crate::library::Library;
-use crate::model::{Model, ModelFacts};
+use crate::library::{BlobDigest, Installed, Library};
+use crate::model::capability::Capability;
+use crate::model::derived::Derived;
+use crate::model::{Model, ModelFacts, Visible};
 use crate::time::rfc3339;
+
+/// The version of Ollama whose API is spoken; clients compare it, and some ask for a least one (Codex: 0.13.4).
+pub const OLLAMA_VERSION: &str = "0.32.15";
+
+/// When models go that stay until they are told to.
+const NEVER: &str = "9999-12-31T23:59:59Z";
 
 /// What a client that looks for Ollama wants to read.
 pub async fn banner() -> &'static str {
     "Ollama is running"
 }
 
-/// The version of Ollama's API that is spoken; clients compare it.
+/// The version that clients compare, and whose server it really is.
 pub async fn version() -> Json<Value> {
-    Json(json!({ "version": "0.13.0" }))
+    Json(json!({ "version": OLLAMA_VERSION, "ropeway": env!("CARGO_PKG_VERSION") }))
 }
 
-/// The models on disk, and those served from elsewhere.
+/// Whether models of Ollama's cloud may be asked, which they may not.
+pub async fn status() -> Json<Value> {
+    Json(json!({ "cloud": { "disabled": true, "source": "none" } }))
+}
+
+/// The models on disk, those made of them, and those served from elsewhere.
 pub async fn tags(State(app): State<Shared>, client: Client) -> Result<Json<Value>, OllamaError> {
     let installed = match &app.shelf {
         Some(shelf) => shelf.with(Library::installed).await?,
@@ -34,53 +44,107 @@ pub async fn tags(State(app): State<Shared>, client: Client) -> Result<Json<Valu
     };
     let visible = app.models.visible_to(client.rights());
     let on_disk = installed.iter().filter(|model| visible.has(&model.name));
-    let mut rows: Vec<_> = on_disk.map(|model| row(&model.name, &model.facts)).collect();
+    let mut rows: Vec<_> = on_disk.map(|model| listed(&model.name, &model.facts)).collect();
+    let derived = app.models.derived();
+    rows.extend(derived.iter().filter(|model| visible.has(&model.name)).map(|model| {
+        let mut row = listed(&model.name, &facts_of(model, &installed, &app));
+        row["details"]["parent_model"] = model.from.clone().into();
+        row
+    }));
     let served = visible.all();
     let elsewhere = served.iter().filter(|model| installed.iter().all(|other| other.name != model.name));
-    rows.extend(elsewhere.map(|model| row(&model.name, &model.facts)));
+    let elsewhere = elsewhere.filter(|model| !is_uploaded(&model.name));
+    rows.extend(elsewhere.map(|model| {
+        let facts = ModelFacts { capabilities: model.capabilities(), ..model.facts.clone() };
+        listed(&model.name, &facts)
+    }));
     Ok(Json(json!({ "models": rows })))
+}
+
+/// What is known of the files behind a derived model, with its own time and without a digest of its own.
+fn facts_of(model: &Derived, installed: &[Installed], app: &Shared) -> ModelFacts {
+    let on_disk = installed.iter().find(|other| other.name == model.from).map(|other| other.facts.clone());
+    let served = || app.models.loaded(&model.from).map(|served| served.facts.clone());
+    let facts = on_disk.or_else(served).unwrap_or_default();
+    ModelFacts { modified: model.created, digest: String::new(), ..facts }
+}
+
+/// A row of `/api/tags`.
+fn listed(name: &str, facts: &ModelFacts) -> Value {
+    let mut row = row(name, facts);
+    row["capabilities"] = capability_names(&facts.capabilities);
+    row
 }
 
 /// The models in memory.
 pub async fn ps(State(app): State<Shared>, client: Client) -> Json<Value> {
-    let running = |model: &Model| {
-        let mut row = row(&model.name, &model.facts);
+    let visible = app.models.visible_to(client.rights());
+    let mut models: Vec<_> =
+        visible.all().iter().flat_map(|model| running(model, &app.models.derived(), visible)).collect();
+    let embedding = app.embeddings.all().iter().filter(|model| visible.has(&model.name));
+    models.extend(embedding.filter_map(|model| embedding_row(model)));
+    Json(json!({ "models": models }))
+}
+
+/// A loaded model's row; that of a file without a name has the names of the models made of it.
+fn running(model: &Model, derived: &[std::sync::Arc<Derived>], visible: Visible<'_>) -> Vec<Value> {
+    let row_named = |name: &str| {
+        let mut row = row(name, &model.facts);
         row["size"] = model.facts.memory.into();
         row["size_vram"] = json!(0);
         row["context_length"] = model.context().into();
         row["expires_at"] = model.lease.expires().map_or(NEVER.into(), |time| rfc3339(time).into());
         row
     };
-    let embeds = |model: &EmbeddingModel| {
-        let ready = model.loaded()?;
-        let mut row = row(&model.name, &ready.facts);
-        row["size_vram"] = json!(0);
-        row["context_length"] = ready.embedder.facts().max_tokens.into();
-        row["expires_at"] = NEVER.into();
-        Some(row)
-    };
-    let visible = app.models.visible_to(client.rights());
-    let mut models: Vec<_> = visible.all().iter().map(|model| running(model)).collect();
-    let embedding = app.embeddings.all().iter().filter(|model| visible.has(&model.name));
-    models.extend(embedding.filter_map(|model| embeds(model)));
-    Json(json!({ "models": models }))
+    if !is_uploaded(&model.name) {
+        return vec![row_named(&model.name)];
+    }
+    let made_of_it = derived.iter().filter(|other| other.from == model.name && visible.has(&other.name));
+    made_of_it.map(|other| row_named(&other.name)).collect()
 }
 
-/// When models go that stay until they are told to.
-const NEVER: &str = "9999-12-31T23:59:59Z";
+fn embedding_row(model: &EmbeddingModel) -> Option<Value> {
+    let ready = model.loaded()?;
+    let mut row = row(&model.name, &ready.facts);
+    row["size_vram"] = json!(0);
+    row["context_length"] = ready.embedder.facts().max_tokens.into();
+    row["expires_at"] = NEVER.into();
+    Some(row)
+}
+
+/// Whether it is a file that a client sent, which has its digest for a name.
+fn is_uploaded(name: &str) -> bool {
+    name.starts_with("sha256:")
+}
 
 fn row(name: &str, facts: &ModelFacts) -> Value {
+    let listed = tagged(name);
     json!({
-        "name": name,
-        "model": name,
+        "name": listed,
+        "model": listed,
         "modified_at": rfc3339(facts.modified),
         "size": facts.bytes,
-        "digest": facts.digest,
+        "digest": digest(name, facts),
         "details": details(facts),
     })
 }
 
-fn details(facts: &ModelFacts) -> Value {
+/// A name as Ollama lists it, which is never without a tag: some clients add one to what they ask for, and look for that.
+fn tagged(name: &str) -> String {
+    if name.contains(':') { name.to_owned() } else { format!("{name}:latest") }
+}
+
+/// 64 hexadecimal digits: Ollama's command line shows the first twelve and fails without them. Those of the weights where
+/// they are known, else of the name.
+fn digest(name: &str, facts: &ModelFacts) -> String {
+    if facts.digest.len() == 64 {
+        return facts.digest.clone();
+    }
+    BlobDigest::of_sum(&Sha256::digest(name)).hex().to_owned()
+}
+
+/// What clients show of a model.
+pub fn details(facts: &ModelFacts) -> Value {
     json!({
         "parent_model": "",
         "format": facts.format,
@@ -89,6 +153,11 @@ fn details(facts: &ModelFacts) -> Value {
         "parameter_size": size(facts.parameters),
         "quantization_level": facts.quantization,
     })
+}
+
+/// What a model can do, as clients read it.
+pub fn capability_names(capabilities: &[Capability]) -> Value {
+    capabilities.iter().map(|capability| capability.name()).collect()
 }
 
 /// `134515008` as `134.5M`.
@@ -100,68 +169,6 @@ fn size(parameters: u64) -> String {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-pub struct ShowRequest {
-    #[serde(alias = "name")]
-    model: String,
-}
-
-impl Wire for ShowRequest {
-    fn model(&self) -> Option<&str> {
-        Some(&self.model)
-    }
-}
-
-pub async fn show(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
-    let request: ShowRequest = ask.body().await?;
-    let visible = ask.app().models.visible_to(ask.client().rights());
-    let embedding = ask.app().embeddings.named(&request.model);
-    if let Some(model) = embedding.filter(|model| visible.has(&model.name)) {
-        return Ok(Json(show_embedding(model).await?));
-    }
-    let model = visible.find(&request.model)?;
-    let architecture = model.facts.family.clone();
-    let mut capabilities = vec!["completion"];
-    if model.generator.template.writes_tools() {
-        capabilities.push("tools");
-    }
-    if model.generator.style.has_reasoning() {
-        capabilities.push("thinking");
-    }
-    let mut info = json!({
-        "general.architecture": architecture,
-        "general.parameter_count": model.facts.parameters,
-    });
-    info[format!("{architecture}.context_length")] = model.context().into();
-    Ok(Json(json!({
-        "modelfile": format!("FROM {}\n", model.name),
-        "parameters": "",
-        "template": model.generator.template.source(),
-        "details": details(&model.facts),
-        "model_info": info,
-        "capabilities": capabilities,
-        "modified_at": rfc3339(model.facts.modified),
-    })))
-}
-
-async fn show_embedding(model: &EmbeddingModel) -> Result<Value, ApiError> {
-    let Ready { embedder, facts } = model.ready().await?;
-    let of_model = embedder.facts();
-    let mut info =
-        json!({ "general.architecture": facts.family, "general.parameter_count": facts.parameters });
-    info[format!("{}.context_length", facts.family)] = of_model.max_tokens.into();
-    info[format!("{}.embedding_length", facts.family)] = of_model.dimensions.into();
-    Ok(json!({
-        "modelfile": format!("FROM {}\n", model.name),
-        "parameters": "",
-        "template": "",
-        "details": details(facts),
-        "model_info": info,
-        "capabilities": ["embedding"],
-        "modified_at": rfc3339(facts.modified),
-    }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,5 +176,14 @@ mod tests {
     #[test]
     fn parameter_counts_read_as_people_say_them() {
         assert_eq!((size(134_515_008), size(8_030_261_248)), ("134.5M".into(), "8.0B".into()));
+    }
+
+    #[test]
+    fn every_model_has_a_digest_of_64_digits_that_stays_the_same() {
+        let unknown = digest("mario", &ModelFacts::default());
+        assert_eq!((unknown.len(), &unknown), (64, &digest("mario", &ModelFacts::default())));
+        assert_ne!(unknown, digest("luigi", &ModelFacts::default()));
+        let known = ModelFacts { digest: "ab".repeat(32), ..ModelFacts::default() };
+        assert_eq!(digest("mario", &known), "ab".repeat(32));
     }
 }

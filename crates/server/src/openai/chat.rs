@@ -43,7 +43,7 @@ impl Wire for ChatCompletionRequest {
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<ChatCompletionRequest> { request, model, caller } = ask.open().await?;
     let (delivery, wants_logprobs) = (request.fields.delivery(), request.wants_logprobs());
-    let job = request.into_job(&Defaults::chat())?;
+    let job = request.into_job(&model.defaults(Defaults::chat()))?;
     let n = job.n.get();
     let events = generate(&model, job, caller).await?;
     let identity = Identity::new("chatcmpl-", &model.name);

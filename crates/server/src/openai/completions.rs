@@ -40,7 +40,7 @@ impl Wire for CompletionRequest {
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<CompletionRequest> { request, model, caller } = ask.open().await?;
     let (delivery, shape) = (request.fields.delivery(), request.shape());
-    let jobs = request.into_jobs(&Defaults::completions())?;
+    let jobs = request.into_jobs(&model.defaults(Defaults::completions()))?;
     let tokenizer = model.generator.tokenizer.clone();
     let echoes: Vec<_> = jobs.iter().map(|job| shape.echo(&job.prompt, &tokenizer)).collect();
     let (mut prompts, mut streams) = (Vec::new(), Vec::new());

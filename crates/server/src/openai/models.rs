@@ -1,4 +1,4 @@
-//! `GET /v1/models`.
+//! `GET /v1/models`: what a question may name. Where questions load models, those on disk are among them.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -8,19 +8,23 @@ use serde_json::{Value, json};
 use super::OpenAiError;
 use crate::anthropic;
 use crate::app::Shared;
-use crate::embedding::EmbeddingModel;
+use crate::error::ApiError;
 use crate::guard::Client;
-use crate::model::Model;
+use crate::library::Library;
+use crate::model::{Model, Visible, same_name};
 
-pub async fn list(State(app): State<Shared>, client: Client, headers: HeaderMap) -> Json<Value> {
+pub async fn list(
+    State(app): State<Shared>,
+    client: Client,
+    headers: HeaderMap,
+) -> Result<Json<Value>, OpenAiError> {
     let visible = app.models.visible_to(client.rights());
     if headers.contains_key("anthropic-version") {
-        return Json(anthropic::list_models(&visible));
+        return Ok(Json(anthropic::list_models(&visible)));
     }
-    let chat = visible.all().iter().map(|model| describe(model)).collect::<Vec<_>>();
-    let embedding = app.embeddings.all().iter().filter(|model| visible.has(&model.name));
-    let data: Vec<_> = chat.into_iter().chain(embedding.map(|model| embeds(model))).collect();
-    Json(json!({ "object": "list", "data": data }))
+    let mut data: Vec<_> = visible.all().iter().map(|model| describe(model)).collect();
+    data.extend(others(&app, visible).await?);
+    Ok(Json(json!({ "object": "list", "data": data })))
 }
 
 pub async fn one(
@@ -29,14 +33,37 @@ pub async fn one(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, OpenAiError> {
     let visible = app.models.visible_to(client.rights());
-    match app.embeddings.named(&id).filter(|model| visible.has(&model.name)) {
-        Some(model) => Ok(Json(embeds(model))),
-        None => Ok(Json(describe(&*visible.find(&id)?))),
+    let others = others(&app, visible).await?;
+    let is_meant = |other: &&Value| other["id"].as_str().is_some_and(|name| same_name(name, &id));
+    match (visible.loaded(&id), others.iter().find(is_meant)) {
+        (Some(model), _) => Ok(Json(describe(&model))),
+        (None, Some(other)) => Ok(Json(other.clone())),
+        (None, None) => Ok(Json(describe(&*visible.find(&id)?))),
     }
 }
 
-fn embeds(model: &EmbeddingModel) -> Value {
-    json!({ "id": model.name, "object": "model", "created": model.created, "owned_by": "ropeway" })
+/// Models that are not served as such: those that embed, those made of others, and those that a question would load.
+async fn others(app: &Shared, visible: Visible<'_>) -> Result<Vec<Value>, ApiError> {
+    let served: Vec<_> = visible.all().iter().map(|model| model.name.clone()).collect();
+    let embedding = app.embeddings.all().iter().map(|model| (model.name.clone(), model.created));
+    let derived = app.models.derived();
+    let derived = derived.iter().map(|model| (model.name.clone(), model.created));
+    let mut all: Vec<_> = embedding.chain(derived).collect();
+    if let Some(shelf) = app.shelf.as_ref().filter(|shelf| shelf.loads_on_demand()) {
+        let installed = shelf.with(Library::installed).await?;
+        all.extend(installed.into_iter().map(|model| (model.name, model.facts.modified)));
+    }
+    let mut told = served;
+    all.retain(|(name, _)| {
+        let is_new = visible.has(name) && !told.contains(name);
+        told.push(name.clone());
+        is_new
+    });
+    Ok(all.into_iter().map(|(name, created)| unserved(&name, created)).collect())
+}
+
+fn unserved(name: &str, created: u64) -> Value {
+    json!({ "id": name, "object": "model", "created": created, "owned_by": "ropeway" })
 }
 
 fn describe(model: &Model) -> Value {

@@ -4,6 +4,9 @@ pub mod health;
 mod kv_disk;
 mod metrics;
 
+use axum::Json;
+use serde_json::{Value, json};
+
 use crate::guard::rights::Right;
 use crate::routes::Routes;
 
@@ -18,7 +21,14 @@ pub fn routes() -> Routes {
         .says("Whether a question asked now could be answered, and by which models.")
         .get("/health/startup", health::startup)
         .says("Whether everything is loaded.")
+        .get("/version", version)
+        .says("The server's own version.")
         .get("/metrics", metrics::show)
         .says("The engines' figures, for Prometheus.")
         .needs(Right::Metrics)
+}
+
+/// Its own version; `/api/version` tells the one of Ollama's API.
+async fn version() -> Json<Value> {
+    Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
 }

@@ -7,7 +7,11 @@ use axum::body::BodyDataStream;
 use futures_util::StreamExt;
 use ropeway_server::error::{ApiError, Kind};
 use ropeway_server::guard::Guard;
-use ropeway_server::library::{Download, Fetching, Installed, Library, Shelf};
+use ropeway_server::library::{
+    BlobDigest, Description, Detail, Download, Fetching, FileProgress, Installed, Library, Shelf,
+};
+use ropeway_server::model::derived::Derived;
+use ropeway_server::model::same_name;
 use ropeway_server::{App, Model, ModelFacts, Models};
 use serde_json::{Value, json};
 
@@ -36,7 +40,8 @@ impl Download for FakeDownload {
 
     fn run(&self, report: &mut dyn FnMut(Fetching)) -> Result<(), ApiError> {
         self.drawer.began.lock().expect("no panic").push(self.model.clone());
-        report(Fetching { status: "pulling model.gguf".into(), bytes: Some((5, 10)) });
+        let file = FileProgress { digest: "sha256:ab".into(), done: 5, total: 10 };
+        report(Fetching { status: "pulling ab".into(), file: Some(file) });
         if self.model.starts_with("hang") {
             let _ = self.stopped.lock().expect("no panic").recv();
             return Err(ApiError::new(Kind::Overloaded, "stopped"));
@@ -86,6 +91,25 @@ impl Library for Shelved {
 
     fn delete(&self, name: &str) -> Result<String, ApiError> {
         Ok(name.into())
+    }
+
+    fn describe(&self, name: &str, _: Detail) -> Result<Description, ApiError> {
+        let installed = self.installed()?.into_iter().find(|model| same_name(&model.name, name));
+        let installed =
+            installed.ok_or_else(|| ApiError::new(Kind::NotFound, format!("{name} not found")))?;
+        Ok(Description { name: installed.name, facts: installed.facts, ..Description::default() })
+    }
+
+    fn keep_derived(&self, _: &Derived) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn forget_derived(&self, _: &str) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn blob(&self, digest: &BlobDigest) -> std::path::PathBuf {
+        std::env::temp_dir().join(digest.hex())
     }
 }
 
@@ -153,7 +177,8 @@ async fn only_models_that_clients_loaded_expire() {
     ask(&app, "/api/generate", json!({"model": "fixed", "keep_alive": "1h"})).await;
     let rows = loaded(&app).await;
     let expiry = |name: &str| {
-        rows.iter().find(|row| row["name"] == name).expect("loaded")["expires_at"]
+        rows.iter().find(|row| row["name"].as_str().is_some_and(|row| row.starts_with(name))).expect("loaded")
+            ["expires_at"]
             .as_str()
             .expect("a time")
             .to_owned()
@@ -195,7 +220,7 @@ async fn a_download_tells_how_far_it_is_and_how_it_ended() {
         lines += &String::from_utf8_lossy(&bytes.expect("bytes"));
     }
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(lines[0], json!({"status": "pulling model.gguf", "completed": 5, "total": 10}));
+    assert_eq!(lines[0], json!({"status": "pulling ab", "digest": "sha256:ab", "completed": 5, "total": 10}));
     assert_eq!(lines.last(), Some(&json!({"status": "success"})));
     assert!(loaded(&app).await.is_empty(), "nothing is loaded by it");
 
@@ -232,7 +257,7 @@ async fn what_is_on_disk_is_listed_with_what_is_served_from_elsewhere() {
     let tags: Value = serde_json::from_str(&tags).expect("JSON");
     let names: Vec<_> =
         tags["models"].as_array().expect("a list").iter().map(|row| row["name"].clone()).collect();
-    assert_eq!(names, ["here:1b", "large:70b", "own-file"]);
+    assert_eq!(names, ["here:1b", "large:70b", "own-file:latest"]);
 }
 
 #[tokio::test]
@@ -265,7 +290,7 @@ async fn line(client: &mut BodyDataStream) -> Option<Value> {
 async fn clients_of_one_model_share_a_download_that_stops_with_the_last_of_them() {
     let Some((app, drawer)) = app() else { return };
     let mut first = follow(&app, "hang").await;
-    let pulling = json!({"status": "pulling model.gguf", "completed": 5, "total": 10});
+    let pulling = json!({"status": "pulling ab", "digest": "sha256:ab", "completed": 5, "total": 10});
     assert_eq!(line(&mut first).await, Some(pulling.clone()));
     let second = follow(&app, "hang").await;
     drop(first);

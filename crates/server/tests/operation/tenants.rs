@@ -10,7 +10,10 @@ use axum::http::{Method, Request};
 use ropeway_server::error::ApiError;
 use ropeway_server::guard::clients::Allowance;
 use ropeway_server::guard::origin::TrustedProxies;
-use ropeway_server::library::{Download, Fetching, Installed, Library, Shelf};
+use ropeway_server::library::{
+    BlobDigest, Description, Detail, Download, Fetching, Installed, Library, Shelf,
+};
+use ropeway_server::model::derived::Derived;
 use ropeway_server::{App, Model, ModelFacts, Models};
 use serde_json::{Value, json};
 
@@ -40,6 +43,22 @@ impl Library for Disk {
 
     fn delete(&self, name: &str) -> Result<String, ApiError> {
         Ok(name.into())
+    }
+
+    fn describe(&self, name: &str, _: Detail) -> Result<Description, ApiError> {
+        Ok(Description { name: name.into(), ..Description::default() })
+    }
+
+    fn keep_derived(&self, _: &Derived) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn forget_derived(&self, _: &str) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn blob(&self, digest: &BlobDigest) -> std::path::PathBuf {
+        std::env::temp_dir().join(digest.hex())
     }
 }
 

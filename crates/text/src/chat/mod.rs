@@ -123,6 +123,11 @@ impl ChatTemplate {
         Self::new(CHATML, TemplateTokens::default())
     }
 
+    /// Another template for the same model.
+    pub fn with_source(&self, source: &str) -> Result<Self, TextError> {
+        Self::new(source, self.tokens.clone())
+    }
+
     /// A template with another one for requests with tools.
     fn with_tool_use(
         source: &str,

@@ -12,8 +12,7 @@ use ropeway_openai::foreign_ids::IdsOf;
 use ropeway_server::ModelFacts;
 use ropeway_server::embedding::{EmbeddingModel, EmbeddingModels, Loader, Ready};
 
-use super::ledger::Ledger;
-use super::library::served_name;
+use super::library::{Shelves, served_name};
 use crate::embedder_args;
 use crate::model_args::ModelArgs;
 
@@ -74,13 +73,14 @@ impl EmbedArgs {
     }
 
     /// The models, none of them loaded yet.
-    pub fn models(&self, options: &ModelArgs, ledger: &Arc<Ledger>, log_batches: bool) -> EmbeddingModels {
+    pub fn models(&self, options: &ModelArgs, shelves: &Arc<Shelves>, log_batches: bool) -> EmbeddingModels {
         let names: &[String] = if self.no_embeddings { &[] } else { &self.embed_models };
         let options = self.options(options);
         let model = |given: &String| {
             let (name, options, given) = (served_name(given), options.clone(), given.clone());
             let logged = log_batches.then(|| name.clone());
-            let ledger = Arc::clone(ledger);
+            let shelves = Arc::clone(shelves);
+            let served = name.clone();
             let loader: Loader = Arc::new(move || {
                 let (embedder, facts) =
                     embedder_args::load(&given, &options).map_err(|failure| failure.to_string())?;
@@ -89,8 +89,9 @@ impl EmbedArgs {
                     log_all(name, &embedder);
                 }
                 // Once loaded, it stays.
-                ledger.take(facts.bytes);
-                Ok(Ready { embedder, facts: ModelFacts { memory: facts.bytes, ..facts.for_server() } })
+                shelves.ledger().take(facts.bytes);
+                let (memory, digest) = (facts.bytes, shelves.digest(&served));
+                Ok(Ready { embedder, facts: ModelFacts { memory, digest, ..facts.for_server() } })
             });
             EmbeddingModel::new(name, loader)
         };

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ropeway_generation::Generator;
 use ropeway_hub::ModelFiles;
 use ropeway_server::model::EngineState;
 use ropeway_server::{Model, ModelFacts};
@@ -35,6 +36,8 @@ pub struct Recipe {
     pub files: ModelFiles,
     /// What clients call it.
     pub name: String,
+    /// The sha256 of its weights; empty if unknown.
+    pub digest: String,
     /// Bytes of KV memory.
     pub kv: u64,
 }
@@ -49,7 +52,7 @@ impl Recipe {
 pub fn start(recipe: Recipe, promise: Promise) -> Result<Arc<Model>, Failure> {
     let started = recipe.cook()?;
     tracing::info!(target: "engine", "{}", started.summary());
-    let (model, thread) = served(started, recipe.name.clone())?;
+    let (model, thread) = served(started, &recipe)?;
     let model = Arc::new(model);
     watch(Arc::downgrade(&model), thread, recipe, promise);
     Ok(model)
@@ -73,14 +76,15 @@ pub fn log_batches(model: &Arc<Model>) {
     });
 }
 
-fn served(started: Started, name: String) -> Result<(Model, JoinHandle<()>), Failure> {
+fn served(started: Started, recipe: &Recipe) -> Result<(Model, JoinHandle<()>), Failure> {
     let tokenizer = Tokenizer::from_checkpoint(&started.checkpoint)?;
     let template = started.chat_template()?;
     let facts = Facts::of(&started.files, &started.checkpoint).for_server();
-    let facts = ModelFacts { memory: started.memory, ..facts };
+    let facts = ModelFacts { memory: started.memory, digest: recipe.digest.clone(), ..facts };
     let Started { handle, thread, .. } = started;
-    let model = Model::new(name, tokenizer, template, facts, handle);
-    Ok((model.with_grammar_workers(grammar_workers()), thread))
+    let generator =
+        Generator::new(tokenizer, template, Arc::new(handle)).with_grammar_workers(grammar_workers());
+    Ok((Model::of_generator(recipe.name.clone(), generator, facts), thread))
 }
 
 /// Starts the engine again whenever it falls, as long as the model is there. One that ends by itself was told to, or

@@ -25,6 +25,7 @@ use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 use ropeway_server::connections::slots::ConnectionLimits;
 use ropeway_server::guard::Guard;
 use ropeway_server::library::{Library, Shelf};
+use ropeway_server::model::lease::KeepAlive;
 use ropeway_server::model::promised::Arrival;
 use ropeway_server::observe::otlp::Exporter;
 use ropeway_server::ops::health::Phase;
@@ -42,14 +43,19 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::model_args::ModelArgs;
 use crate::output::tell;
+use crate::settings::Resolved;
 
 /// Time for storing keys and values when the drain time is used up; less than what is left until the process ends for
 /// certain.
 const LAST_BLOCKS: Duration = Duration::from_millis(300);
 
+/// Where Ollama's clients look.
+const OLLAMA_PORT: &str = "11434";
+
 const EXAMPLES: &str = "\
 Examples:
   ropeway serve                                    the default model on port 8000
+  ropeway serve --ollama-port                      where Ollama's clients look, too
   ropeway serve --model ./model.gguf --listen 127.0.0.1:11434
   ropeway serve --alias 'claude-*=smollm2:135m'    what Claude clients call it
   ropeway serve --listen 0.0.0.0:8000 --api-keys-file keys.txt
@@ -74,9 +80,21 @@ pub struct Serve {
     /// Take every model name that clients send for the first model
     #[arg(long)]
     any_model: bool,
+    /// Listen on Ollama's port as well, or on another one, at the same
+    /// addresses
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = OLLAMA_PORT)]
+    ollama_port: Option<u16>,
     /// Clients may not fetch, load, unload or delete models
     #[arg(long)]
     fixed_models: bool,
+    /// A question for a model that is on disk loads it; nothing is fetched
+    /// (default: true if only this machine can ask)
+    #[arg(long, value_name = "true|false", num_args = 0..=1, default_missing_value = "true")]
+    load_on_demand: Option<bool>,
+    /// How long a model that a client had loaded stays after its last request,
+    /// as in 30m or 1h; -1 is for good (default: 5m)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    keep_alive: Option<KeepAlive>,
     /// File of settings (default: ropeway.toml here, or in ~/.config/ropeway)
     #[arg(long, value_name = "FILE")]
     #[allow(dead_code, reason = "it is read before the rest of the command line: see `settings`")]
@@ -100,9 +118,16 @@ pub struct Serve {
 }
 
 impl Serve {
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(self, resolved: &Resolved) -> Result<(), Failure> {
+        let taken = resolved.taken_from_ollama();
+        if let Some(taken) = taken.as_ref().filter(|_| self.logs.is_for_people()) {
+            tell(&format!("taken from Ollama's settings: {taken}"));
+        }
         self.check()?;
         self.logs.start();
+        if let Some(taken) = taken.filter(|_| !self.logs.is_for_people()) {
+            tracing::info!(target: "serve", taken, "taken from Ollama's settings");
+        }
         raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let served = runtime.block_on(self.serve());
@@ -113,13 +138,13 @@ impl Serve {
 
     /// Whether it could be served with these settings: keys and certificates are there and fit.
     pub fn check(&self) -> Result<(), Failure> {
-        self.access.keys(&self.listen)?;
+        self.access.keys(&self.addresses())?;
         self.access.tls()?;
         Ok(())
     }
 
     async fn serve(self) -> Result<(), Failure> {
-        let listening = Listening::bind(&self.listen).await?.with_tls(self.access.tls()?);
+        let listening = Listening::bind(&self.addresses()).await?.with_tls(self.access.tls()?);
         let addresses = listening.addresses()?;
         let shelves = Arc::new(self.shelves()?);
         let app = Arc::new(self.app(&addresses, &shelves)?);
@@ -160,20 +185,23 @@ impl Serve {
         for copy in shelves.copies() {
             models.add_copy(copy);
         }
+        for derived in shelves.derived() {
+            models.add_derived(derived);
+        }
         for given in &self.models {
             models.promise(&served_name(given));
         }
         let library: Arc<dyn Library> = Arc::clone(shelves) as _;
         let app = App {
-            embeddings: self.embed.models(&self.options, shelves.ledger(), self.logs.log_batches),
+            embeddings: self.embed.models(&self.options, shelves, self.logs.log_batches),
             embedding_ids: self.embed.ids_of(),
-            shelf: (!self.fixed_models).then(|| Shelf::new(library)),
+            shelf: (!self.fixed_models).then(|| self.shelf(library, addresses)),
             limits: self.limits.limits(),
             memory: self.limits.memory(),
             connections: ConnectionLimits { proxies: self.access.proxies(), ..self.limits.connections() },
             guard: Guard {
                 allowance: self.limits.allowance(),
-                ..self.access.guard(&self.listen, addresses)?
+                ..self.access.guard(&self.addresses(), addresses)?
             },
             exporter: self.logs.otlp_endpoint.clone().map(Exporter::start),
             ..App::new(if self.any_model { models.taking_any_name() } else { models })
@@ -182,6 +210,25 @@ impl Serve {
             Some(disk) => app.with_disk(disk),
             None => app,
         })
+    }
+
+    /// Where to listen, with Ollama's port at the same addresses if it was asked for.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let for_ollama = |listen: &SocketAddr| Some(SocketAddr::new(listen.ip(), self.ollama_port?));
+        let mut addresses = self.listen.clone();
+        for other in self.listen.iter().filter_map(for_ollama) {
+            if !addresses.contains(&other) {
+                addresses.push(other);
+            }
+        }
+        addresses
+    }
+
+    fn shelf(&self, library: Arc<dyn Library>, addresses: &[SocketAddr]) -> Shelf {
+        let is_private = addresses.iter().all(|address| address.ip().is_loopback());
+        Shelf::new(library)
+            .keeping(self.keep_alive.unwrap_or_default())
+            .loading_on_demand(self.load_on_demand.unwrap_or(is_private))
     }
 
     /// Tells those who ask for a promised model how far it is.

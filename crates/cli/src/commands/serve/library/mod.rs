@@ -1,24 +1,35 @@
 //! The server's library on this machine: the hub's store for files, engines on the CPU for models.
 //!
+//! Layout: [`describe`] reads what files say, [`derived`] keeps models that clients made of others, [`download`] fetches, and
+//! [`told`] is what clients hear of mistakes.
+//!
 //! Clients can name models of the store only, never paths: what lies elsewhere on the disk is none of their business. Their
 //! names are understood without a look at the disk ([`Hub::parse_name`]), so that no answer, and no time it takes, tells whether
 //! a path exists.
 
-use std::path::Path;
+mod derived;
+mod describe;
+mod download;
+mod told;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::BinaryBytes;
-use ropeway_hub::progress::Stage;
-use ropeway_hub::{Cancel, Check, Hub, HubError, ModelFiles, ModelRef, Progress, PullOptions, SourceError};
+use ropeway_hub::{Hub, ModelFiles, ModelRef};
 use ropeway_server::error::{ApiError, Kind};
-use ropeway_server::library::{Download, Fetching, Installed, Library};
+use ropeway_server::library::{BlobDigest, Description, Detail, Download, Installed, Library};
+use ropeway_server::model::derived::Derived;
 use ropeway_server::{Model, ModelFacts};
 use ropeway_weights::Checkpoint;
 
+use self::derived::DerivedModels;
+use self::describe::{FactsCache, describe, noted_in};
+use self::download::HubDownload;
+use self::told::{missing, operators_own, told, unloadable};
 use super::engines::{self, Recipe};
 use super::ledger::Ledger;
 use crate::engine_args::EngineArgs;
-use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::model_args::ModelArgs;
@@ -33,6 +44,8 @@ pub struct Shelves {
     options: ModelArgs,
     /// Models of the operator's own: their names and where they are.
     own: Vec<OwnModel>,
+    derived: DerivedModels,
+    facts: FactsCache,
     ledger: Arc<Ledger>,
     log_batches: bool,
 }
@@ -47,8 +60,12 @@ struct OwnModel {
 
 /// A model that a client may name.
 enum Known {
-    /// One of the operator's own.
-    Own(ModelRef),
+    /// One of the operator's own, or a file that a client sent.
+    Own {
+        /// What it is called.
+        name: String,
+        model: ModelRef,
+    },
     /// A name of the store.
     Named(ModelRef),
 }
@@ -61,7 +78,9 @@ impl Shelves {
         given: &[String],
         log_batches: bool,
     ) -> Result<Shelves, Failure> {
-        let hub = Hub::from_env()?;
+        let config = ropeway_hub::Config::from_env()?;
+        let derived = DerivedModels::new(config.home.clone());
+        let hub = Hub::new(config, ropeway_hub::Catalogue::builtin());
         tell_damage(&hub);
         let own = given
             .iter()
@@ -69,7 +88,8 @@ impl Shelves {
             .map(|given| OwnModel { name: served_name(given), path: given.clone() })
             .collect();
         let ledger = Ledger::new(crate::memory::available());
-        Ok(Shelves { hub, engine, options, own, ledger, log_batches })
+        let facts = FactsCache::default();
+        Ok(Shelves { hub, engine, options, own, derived, facts, ledger, log_batches })
     }
 
     /// Who has how much memory.
@@ -81,6 +101,11 @@ impl Shelves {
     pub fn copies(&self) -> Vec<ropeway_server::Alias> {
         let aliases = self.hub.aliases().into_iter();
         aliases.map(|(pattern, model)| ropeway_server::Alias { pattern, model }).collect()
+    }
+
+    /// Models that clients made of others.
+    pub fn derived(&self) -> Vec<Derived> {
+        self.derived.all()
     }
 
     /// Loads a model that the operator named, fetching it first if need be. It is loaded even if memory seems short:
@@ -96,7 +121,9 @@ impl Shelves {
 
     fn run(&self, name: String, files: ModelFiles, need: Need) -> Result<Arc<Model>, Failure> {
         let kv = self.engine.kv_memory().unwrap_or_else(|| need.share(self.ledger.free()));
-        let recipe = Recipe { engine: self.engine.clone(), options: self.options.clone(), files, name, kv };
+        let digest = self.digest(&name);
+        let (engine, options) = (self.engine.clone(), self.options.clone());
+        let recipe = Recipe { engine, options, files, name, digest, kv };
         let promise = self.ledger.promise(need.weights + kv);
         let model = engines::start(recipe, promise)?;
         if self.log_batches {
@@ -111,27 +138,58 @@ impl Shelves {
         Ok(Need { weights: files.bytes(), kv: self.engine.kv_memory().unwrap_or(least_kv) })
     }
 
-    /// What a client may name: models of the store, and those the operator gave.
+    /// What the store, or a file's name, tells about a model's weights without reading them.
+    fn noted(&self, name: &str, facts: ModelFacts) -> ModelFacts {
+        if let Ok(digest) = name.parse::<BlobDigest>() {
+            return ModelFacts { digest: digest.hex().to_owned(), ..facts };
+        }
+        let listing = self.hub.list().map(|listing| listing.models).unwrap_or_default();
+        match listing.iter().find(|model| model.manifest.name == name) {
+            Some(model) => noted_in(&model.manifest, facts),
+            None => facts,
+        }
+    }
+
+    /// The sha256 of a model's weights; empty if unknown.
+    pub fn digest(&self, name: &str) -> String {
+        self.noted(name, ModelFacts::default()).digest
+    }
+
+    /// What a client may name: models of the store, those the operator gave, and files that clients sent.
     fn known(&self, name: &str) -> Result<Known, ApiError> {
-        match self.own.iter().find(|own| own.name == name) {
-            Some(own) => self.hub.parse(&own.path).map(Known::Own),
-            None => self.hub.parse_name(name).map(Known::Named),
+        if let Ok(digest) = name.parse::<BlobDigest>() {
+            return self.sent(&digest);
+        }
+        // What Ollama's clients add to names without a tag.
+        let plain = name.strip_suffix(":latest").unwrap_or(name);
+        match self.own.iter().find(|own| own.name == name || own.name == plain) {
+            Some(own) => self.hub.parse(&own.path).map(|model| Known::Own { name: own.name.clone(), model }),
+            None if self.hub.aliases().contains_key(name) => self.hub.parse_name(name).map(Known::Named),
+            None => self.hub.parse_name(plain).map(Known::Named),
         }
         .map_err(|error| told(&error))
+    }
+
+    fn sent(&self, digest: &BlobDigest) -> Result<Known, ApiError> {
+        let path = self.derived.blob(digest);
+        if !path.is_file() {
+            return Err(missing(format!("blob {digest} not found; send it with POST /api/blobs/{digest}")));
+        }
+        Ok(Known::Own { name: digest.to_string(), model: ModelRef::Local(path) })
     }
 }
 
 impl Known {
     fn model(&self) -> &ModelRef {
         match self {
-            Known::Own(model) | Known::Named(model) => model,
+            Known::Own { model, .. } | Known::Named(model) => model,
         }
     }
 
     /// What it is called when it is served.
-    fn served_name(&self, asked: &str) -> Result<String, ApiError> {
+    fn served_name(&self) -> Result<String, ApiError> {
         match self {
-            Known::Own(_) => Ok(asked.to_owned()),
+            Known::Own { name, .. } => Ok(name.clone()),
             Known::Named(model) => model.id().map(|id| id.name).map_err(|error| told(&error)),
         }
     }
@@ -200,9 +258,9 @@ impl Library for Shelves {
         let listing = self.hub.list().map_err(|error| told(&error))?;
         let models = listing.models.iter();
         let mut all: Vec<_> = models
-            .map(|model| Installed {
-                name: model.manifest.name.clone(),
-                facts: ModelFacts { modified: model.manifest.pulled_at, ..facts(&model.files()) },
+            .map(|model| {
+                let facts = noted_in(&model.manifest, self.facts.of(&model.files()));
+                Installed { name: model.manifest.name.clone(), facts }
             })
             .collect();
         for (name, model) in self.hub.aliases() {
@@ -210,7 +268,8 @@ impl Library for Shelves {
             all.extend(facts.map(|facts| Installed { name, facts }));
         }
         let own = self.own.iter().filter_map(|own| {
-            Some(Installed { name: own.name.clone(), facts: facts(&self.hub.resolve(&own.path).ok()?) })
+            let files = self.hub.resolve(&own.path).ok()?;
+            Some(Installed { name: own.name.clone(), facts: self.facts.of(&files) })
         });
         all.extend(own);
         Ok(all)
@@ -220,7 +279,7 @@ impl Library for Shelves {
         let known = self.known(name)?;
         Ok(Arc::new(HubDownload {
             hub: self.hub.clone(),
-            name: known.served_name(name)?,
+            name: known.served_name()?,
             model: known.model().clone(),
             cancel: interrupt::pulls().child(),
         }))
@@ -228,7 +287,7 @@ impl Library for Shelves {
 
     fn load(&self, name: &str) -> Result<Arc<Model>, ApiError> {
         let known = self.known(name)?;
-        let name = known.served_name(name)?;
+        let name = known.served_name()?;
         let files = self.hub.resolve_model(known.model()).map_err(|error| told(&error))?;
         self.options.verify(&self.hub, known.model()).map_err(|error| told(&error))?;
         let need = self.need(&files).map_err(|failure| unloadable(&name, &failure))?;
@@ -241,134 +300,43 @@ impl Library for Shelves {
 
     fn copy(&self, model: &str, name: &str) -> Result<String, ApiError> {
         match self.known(model)? {
-            Known::Own(_) => Err(operators_own(model)),
+            Known::Own { .. } => Err(operators_own(model)),
             Known::Named(model) => self.hub.copy(&model, name).map_err(|error| told(&error)),
         }
     }
 
     fn delete(&self, name: &str) -> Result<String, ApiError> {
-        if self.own.iter().any(|own| own.name == name) {
+        if let Known::Own { .. } = self.known(name)? {
             return Err(operators_own(name));
         }
-        self.hub.remove_name(name).map(|removed| removed.name).map_err(|error| told(&error))
-    }
-}
-
-/// A download from where the hub gets models.
-struct HubDownload {
-    hub: Hub,
-    name: String,
-    model: ModelRef,
-    cancel: Cancel,
-}
-
-impl Download for HubDownload {
-    fn model(&self) -> &str {
-        &self.name
+        let removed = self.hub.remove_name(name).or_else(|error| {
+            let plain = name.strip_suffix(":latest").ok_or(error)?;
+            self.hub.remove_name(plain)
+        });
+        removed.map(|removed| removed.name).map_err(|error| told(&error))
     }
 
-    fn run(&self, report: &mut dyn FnMut(Fetching)) -> Result<(), ApiError> {
-        let options = PullOptions { check: Check::Checksums, cancel: self.cancel.clone() };
-        let pulled = self.hub.pull_model(&self.model, &options, &mut |progress| report(fetching(&progress)));
-        pulled.map(drop).map_err(|error| told(&error))
+    fn describe(&self, name: &str, detail: Detail) -> Result<Description, ApiError> {
+        let known = self.known(name)?;
+        let files = self.hub.resolve_model(known.model()).map_err(|error| told(&error))?;
+        let name = known.served_name()?;
+        let mut description = describe(name.clone(), &files, detail)
+            .map_err(|error| unloadable(&name, &Failure::from(error)))?;
+        description.facts = self.noted(&name, description.facts);
+        Ok(description)
     }
 
-    fn stop(&self) {
-        self.cancel.cancel();
+    fn keep_derived(&self, model: &Derived) -> Result<(), ApiError> {
+        self.derived.keep(model)
     }
-}
 
-fn operators_own(name: &str) -> ApiError {
-    ApiError::invalid(format!("{name:?} is a file of the operator's own; it can be loaded and unloaded only"))
-}
-
-fn fetching(progress: &Progress<'_>) -> Fetching {
-    let words = |status: String| Fetching { status, bytes: None };
-    match progress {
-        Progress::Waiting => words("waiting: someone else is pulling the same model".into()),
-        Progress::Trying { source } => words(format!("pulling from {source}")),
-        Progress::SourceFailed { source, error } => words(format!("{source} failed: {error}")),
-        Progress::Chosen { chosen, .. } => words(format!("pulling {chosen}, one of several quantizations")),
-        Progress::Bytes { stage, file, done, total } => {
-            let doing = match stage {
-                Stage::Download => "pulling",
-                Stage::Check => "verifying",
-            };
-            Fetching { status: format!("{doing} {file}"), bytes: Some((*done, *total)) }
-        }
+    fn forget_derived(&self, name: &str) -> Result<(), ApiError> {
+        self.derived.forget(name)
     }
-}
 
-/// About files that may be unreadable: what they do not say is left out.
-fn facts(files: &ModelFiles) -> ModelFacts {
-    match Checkpoint::open(files.checkpoint()) {
-        Ok(checkpoint) => Facts::of(files, &checkpoint).for_server(),
-        Err(_) => ModelFacts { bytes: files.bytes(), ..ModelFacts::default() },
+    fn blob(&self, digest: &BlobDigest) -> PathBuf {
+        self.derived.blob(digest)
     }
-}
-
-fn missing(message: impl Into<String>) -> ApiError {
-    ApiError::new(Kind::NotFound, message).about("model").coded("model_not_found")
-}
-
-/// What the hub says, with what to do about it. Where the store is, and what is wrong with its files, is for the log only.
-fn told(error: &HubError) -> ApiError {
-    match error {
-        HubError::NotPulled { name } => missing(format!(
-            "{name} is not on this machine yet; fetch it with POST /api/pull, or `ropeway pull {name}`"
-        )),
-        HubError::UnknownModel { known, .. } => {
-            let near = if known.is_empty() {
-                String::new()
-            } else {
-                format!(" (did you mean {}?)", known.join(", "))
-            };
-            missing(format!(
-                "{error}{near}; a model is named as in /api/tags, or as org/repo on Hugging Face; paths are for --model"
-            ))
-        }
-        HubError::Damaged { name, .. } => {
-            tracing::error!(target: "library", "{error}; {}", error.hint());
-            missing(format!(
-                "{name} is damaged; fetch it again with POST /api/pull, or `ropeway pull {name}`"
-            ))
-        }
-        HubError::AllSourcesFailed { attempts, .. } => {
-            let kind = attempts.last().map_or(Kind::Overloaded, |attempt| kind_of(&attempt.error));
-            ApiError::new(kind, error.to_string())
-        }
-        HubError::Cancelled => ApiError::new(
-            Kind::Overloaded,
-            "the download was stopped; ask again, and it goes on where it was",
-        ),
-        HubError::BadAlias { .. } | HubError::HasOtherNames { .. } => {
-            ApiError::invalid(format!("{error}; {}", error.hint()))
-        }
-        _ => {
-            tracing::error!(target: "library", "{error}; {}", error.hint());
-            ApiError::new(
-                Kind::Internal,
-                "the store of models can't be read or written; see the server's log",
-            )
-        }
-    }
-}
-
-/// Whose fault it is that a source delivered nothing: the name's, or nobody's that a client knows.
-fn kind_of(error: &SourceError) -> Kind {
-    match error {
-        SourceError::NotFound { .. }
-        | SourceError::Moved { .. }
-        | SourceError::NoSuchQuant { .. }
-        | SourceError::Refused { .. } => Kind::NotFound,
-        SourceError::SeveralFiles { .. } | SourceError::NoWeights => Kind::Invalid,
-        SourceError::DiskFull { .. } | SourceError::NoSpace { .. } => Kind::NoRoom,
-        _ => Kind::Overloaded,
-    }
-}
-
-fn unloadable(name: &str, failure: &Failure) -> ApiError {
-    ApiError::invalid(format!("{name} can't be loaded: {failure}")).about("model")
 }
 
 #[cfg(test)]
