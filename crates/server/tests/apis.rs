@@ -8,7 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use futures_util::StreamExt;
 use ropeway_engine::Class;
-use ropeway_server::{App, router};
+use ropeway_server::router;
 use serde_json::{Value, json};
 use served::{app, ask, send};
 use tower::ServiceExt;

@@ -1,8 +1,8 @@
 //! What a model can do, in the words that Ollama's clients look for.
 
-use ropeway_text::{ChatTemplate, OutputStyle};
+use ropeway_text::{ChatTemplate, Infill, OutputStyle, Tokenizer};
 
-/// Something that a model can do. Filling in before a suffix (`insert`) and images (`vision`) are none of these here.
+/// Something that a model can do. Reading images (`vision`) is none of these here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
     /// Continue texts and answer conversations.
@@ -11,6 +11,8 @@ pub enum Capability {
     Tools,
     /// Think before it answers, told apart from the answer.
     Thinking,
+    /// Fill in what is missing before a suffix.
+    Insert,
     /// Turn texts into vectors.
     Embedding,
 }
@@ -22,14 +24,20 @@ impl Capability {
             Capability::Completion => "completion",
             Capability::Tools => "tools",
             Capability::Thinking => "thinking",
+            Capability::Insert => "insert",
             Capability::Embedding => "embedding",
         }
     }
 
-    /// What a model that generates text can do, by its template and its way of writing.
-    pub fn of_text_model(template: &ChatTemplate, style: &OutputStyle) -> Vec<Capability> {
+    /// What a model that generates text can do, by its template, its way of writing and its tokens.
+    pub fn of_text_model(
+        template: &ChatTemplate,
+        style: &OutputStyle,
+        tokenizer: &Tokenizer,
+    ) -> Vec<Capability> {
         let tools = template.writes_tools().then_some(Capability::Tools);
         let thinking = style.has_reasoning().then_some(Capability::Thinking);
-        [Some(Capability::Completion), tools, thinking].into_iter().flatten().collect()
+        let insert = Infill::of(tokenizer).map(|_| Capability::Insert);
+        [Some(Capability::Completion), tools, thinking, insert].into_iter().flatten().collect()
     }
 }

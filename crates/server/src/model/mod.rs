@@ -170,7 +170,8 @@ impl Model {
 
     /// What it can do.
     pub fn capabilities(&self) -> Vec<Capability> {
-        Capability::of_text_model(&self.generator.template, &self.generator.style)
+        let Generator { template, style, tokenizer, .. } = &*self.generator;
+        Capability::of_text_model(template, style, tokenizer)
     }
 
     /// Whether requests run or wait.

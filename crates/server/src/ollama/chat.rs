@@ -6,8 +6,8 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropeway_generation::{
-    Conversation, Finish, GenerationEvent, Job, OfferedTools, Prompt, RequestError, StopReason, ToolCall,
-    ToolChoice, collect,
+    Conversation, Ending, Finish, GenerationEvent, Job, OfferedTools, Prompt, RequestError, StopReason,
+    ToolCall, ToolChoice, collect,
 };
 use ropeway_text::Delta;
 use serde::Deserialize;
@@ -84,7 +84,9 @@ impl ChatRequest {
     fn into_job(self, model: &Model, logprobs: Option<u32>) -> Result<Job, RequestError> {
         let think = Think::read(self.think.as_ref())?;
         Think::check(think, model)?;
+        let is_begun = self.messages.len() > 1 && self.messages.last().is_some_and(begins_answer);
         let conversation = Conversation {
+            ending: if is_begun { Ending::Continue } else { Ending::Answer },
             messages: self.messages.into_iter().map(message).collect::<Result<_, _>>()?,
             tools: OfferedTools::of_functions(self.tools.unwrap_or_default()).callable(&ToolChoice::Auto)?,
             variables: Think::variables(think),
@@ -96,6 +98,11 @@ impl ChatRequest {
         let job = options.job(Prompt::Conversation(conversation), logprobs, model.context())?;
         Ok(Job { structured, ..job })
     }
+}
+
+/// Whether a last message is the beginning of the answer: the assistant's, without calls.
+fn begins_answer(message: &Value) -> bool {
+    message["role"] == "assistant" && message["tool_calls"].as_array().is_none_or(Vec::is_empty)
 }
 
 /// A message as templates know it.

@@ -97,7 +97,7 @@ fn is_given(text: Option<&String>) -> bool {
 
 impl GenerateRequest {
     fn check(&self, model: &Model) -> Result<(), RequestError> {
-        if is_given(self.suffix.as_ref()) {
+        if is_given(self.suffix.as_ref()) && !model.generator.fills_in() {
             let what = format!("{:?} does not support insert: it can't fill in before a suffix", model.name);
             return Err(RequestError::invalid(what).at("suffix"));
         }
@@ -126,6 +126,10 @@ impl GenerateRequest {
         Think::check(think, model)?;
         let structured = format::read(self.format)?;
         let options = model.derived.iter().fold(self.options, |given, derived| given.or(&derived.options()));
+        if let Some(suffix) = self.suffix.filter(|suffix| !suffix.is_empty()) {
+            let prompt = Prompt::Between { prefix: self.prompt, suffix };
+            return Ok(Job { structured, ..options.job(prompt, logprobs, model.context())? });
+        }
         if self.raw == Some(true) {
             let job = options.job(Prompt::Text(self.prompt), logprobs, model.context())?;
             return Ok(Job { structured, ..job });

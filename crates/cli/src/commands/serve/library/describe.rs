@@ -62,7 +62,7 @@ fn capabilities(checkpoint: &Checkpoint) -> Vec<Capability> {
         return vec![Capability::Completion];
     };
     let style = OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some());
-    Capability::of_text_model(&template, &style)
+    Capability::of_text_model(&template, &style, &tokenizer)
 }
 
 /// The template that it would be served with; one without is spoken to in ChatML.
