@@ -29,7 +29,7 @@ async fn what_can_not_fit_is_refused_before_its_end() {
         ("/v1/completions", format!("{{\"prompt\": [{ids}"), "at most 512 token ids"),
         ("/v1/completions", format!("{{\"prompt\": [[1], [{ids}"), "at most 512 token ids"),
         ("/v1/completions", format!("{{\"prompt\": [{}", "[],".repeat(300)), "more than the 256 texts"),
-        ("/v1/completions", format!("{{\"prompt\": \"{text}"), "never fit into the 512 tokens"),
+        ("/v1/completions", format!("{{\"prompt\": \"{text}"), "which never fit"),
         ("/v1/chat/completions", format!("{{\"messages\": [{{\"content\": \"{text}"), "never fit"),
         ("/v1/chat/completions", format!("{{\"tools\": [{}", "{},".repeat(200_000)), "names and values"),
         ("/v1/chat/completions", "{\"a\":".repeat(1000), "nested deeper than 128"),

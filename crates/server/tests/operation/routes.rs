@@ -5,9 +5,11 @@ use ropeway_server::guard::keys::KeyRing;
 use serde_json::{Value, json};
 
 /// Routes that need an embedding model or a library, which the app of these tests has not: understood, and turned down.
-const UNEQUIPPED: [&str; 8] = [
+const UNEQUIPPED: [&str; 10] = [
     "/v1/embeddings",
     "/v1/rerank",
+    "/rerank",
+    "/v2/rerank",
     "/api/embed",
     "/api/embeddings",
     "/api/pull",

@@ -16,6 +16,10 @@ use crate::failure::Failure;
 /// Keys without a file, for containers.
 const KEYS: &str = "ROPEWAY_API_KEYS";
 
+/// Where clients take a key from.
+const HOW_TO_SEND: &str =
+    "Clients send it as OPENAI_API_KEY, ANTHROPIC_AUTH_TOKEN or authorization: Bearer KEY";
+
 /// Who may ask.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Access options")]
@@ -28,6 +32,11 @@ pub struct AccessArgs {
     /// load, unload, copy and delete models and all of these
     #[arg(long, value_name = "FILE")]
     api_keys_file: Option<PathBuf>,
+    /// A key that clients must send; others on this machine can see it in the
+    /// list of processes, which --api-keys-file keeps from them; may be given
+    /// several times
+    #[arg(long = "api-key", value_name = "KEY")]
+    api_keys: Vec<String>,
     /// Listen on addresses that others can reach without asking for keys: they
     /// may ask every model, and change none
     #[arg(long)]
@@ -73,6 +82,9 @@ impl AccessArgs {
                 return Err(Failure::new(what, "write one a line, or leave --api-keys-file out"));
             }
         }
+        for key in &self.api_keys {
+            keys = keys.and(parse(key, "--api-key")?);
+        }
         if let Ok(given) = env::var(KEYS) {
             keys = keys.and(parse(&given, KEYS)?);
         }
@@ -111,8 +123,8 @@ impl AccessArgs {
             (0, true) => {
                 "EVERYONE who can reach it may ask, without a key; only this machine may load, pull or delete models".into()
             }
-            (1, _) => "one key; nobody without it".into(),
-            (keys, _) => format!("{keys} keys; nobody without one"),
+            (1, _) => format!("one key; nobody without it. {HOW_TO_SEND}"),
+            (keys, _) => format!("{keys} keys; nobody without one. {HOW_TO_SEND}"),
         }
     }
 

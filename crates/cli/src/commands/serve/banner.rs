@@ -8,6 +8,7 @@ pub fn ready(app: &App, urls: &[String], access: &str) -> String {
     names.extend(app.embeddings.all().iter().map(|model| model.name.clone()));
     let first = names.first().map_or("", String::as_str);
     let url = urls.first().map_or("", String::as_str);
+    let aliases = aliases(app, first);
     format!(
         "\
 ropeway serves {names} on {urls}
@@ -17,9 +18,20 @@ ropeway serves {names} on {urls}
   OpenAI:    OPENAI_BASE_URL={url}/v1
   Anthropic: ANTHROPIC_BASE_URL={url}
   Ollama:    OLLAMA_HOST={url}
+  names:     {aliases}
   access:    {access}
   all paths: {url}/docs      metrics: {url}/metrics      health: {url}/health",
         names = names.join(", "),
         urls = urls.join(", "),
     )
+}
+
+/// Which other names clients may use, or how they could.
+fn aliases(app: &App, first: &str) -> String {
+    let known: Vec<_> =
+        app.models.aliases().iter().map(|alias| format!("{} is {}", alias.pattern, alias.model)).collect();
+    match known.is_empty() {
+        true => format!("for clients that insist on theirs: --alias 'gpt-*={first}', or --any-model"),
+        false => known.join(", "),
+    }
 }

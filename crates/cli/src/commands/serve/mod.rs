@@ -13,6 +13,7 @@ mod ledger;
 mod library;
 mod limits;
 mod logs;
+mod vllm;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ use self::embeddings::EmbedArgs;
 use self::library::{Shelves, served_name};
 use self::limits::LimitArgs;
 use self::logs::LogArgs;
+use self::vllm::VllmArgs;
 use crate::descriptors::raise_limit;
 use crate::engine_args::EngineArgs;
 use crate::failure::Failure;
@@ -104,6 +106,8 @@ pub struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u64,
     #[command(flatten)]
+    vllm: VllmArgs,
+    #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
     embed: EmbedArgs,
@@ -118,7 +122,8 @@ pub struct Serve {
 }
 
 impl Serve {
-    pub fn run(self, resolved: &Resolved) -> Result<(), Failure> {
+    pub fn run(mut self, resolved: &Resolved) -> Result<(), Failure> {
+        self.models = self.vllm.models(&self.models, DEFAULT_CHAT_MODEL);
         let taken = resolved.taken_from_ollama();
         if let Some(taken) = taken.as_ref().filter(|_| self.logs.is_for_people()) {
             tell(&format!("taken from Ollama's settings: {taken}"));
@@ -138,13 +143,13 @@ impl Serve {
 
     /// Whether it could be served with these settings: keys and certificates are there and fit.
     pub fn check(&self) -> Result<(), Failure> {
-        self.access.keys(&self.addresses())?;
+        self.access.keys(&self.addresses()?)?;
         self.access.tls()?;
         Ok(())
     }
 
     async fn serve(self) -> Result<(), Failure> {
-        let listening = Listening::bind(&self.addresses()).await?.with_tls(self.access.tls()?);
+        let listening = Listening::bind(&self.addresses()?).await?.with_tls(self.access.tls()?);
         let addresses = listening.addresses()?;
         let shelves = Arc::new(self.shelves()?);
         let app = Arc::new(self.app(&addresses, &shelves)?);
@@ -180,7 +185,9 @@ impl Serve {
 
     fn app(&self, addresses: &[SocketAddr], shelves: &Arc<Shelves>) -> Result<App, Failure> {
         let alias = |alias: &Alias| Alias { model: served_name(&alias.model), ..alias.clone() };
-        let models = Models::new(self.aliases.iter().map(alias).collect())
+        let first = self.models.first().map_or(DEFAULT_CHAT_MODEL, String::as_str);
+        let aliases: Vec<_> = self.vllm.aliases(first).chain(self.aliases.iter().cloned()).collect();
+        let models = Models::new(aliases.iter().map(alias).collect())
             .giving(self.models.iter().map(|given| served_name(given)));
         for copy in shelves.copies() {
             models.add_copy(copy);
@@ -213,15 +220,13 @@ impl Serve {
     }
 
     /// Where to listen, with Ollama's port at the same addresses if it was asked for.
-    fn addresses(&self) -> Vec<SocketAddr> {
-        let for_ollama = |listen: &SocketAddr| Some(SocketAddr::new(listen.ip(), self.ollama_port?));
-        let mut addresses = self.listen.clone();
-        for other in self.listen.iter().filter_map(for_ollama) {
-            if !addresses.contains(&other) {
-                addresses.push(other);
-            }
+    fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
+        let mut addresses = self.vllm.listen(&self.listen)?;
+        for index in 0..addresses.len() {
+            let other = self.ollama_port.map(|port| SocketAddr::new(addresses[index].ip(), port));
+            addresses.extend(other.filter(|other| !addresses.contains(other)));
         }
-        addresses
+        Ok(addresses)
     }
 
     fn shelf(&self, library: Arc<dyn Library>, addresses: &[SocketAddr]) -> Shelf {
