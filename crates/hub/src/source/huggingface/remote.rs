@@ -100,9 +100,7 @@ impl<'a> Remote<'a> {
         if !is_whole {
             return Err(error);
         }
-        report(Progress::Trying {
-            source: &format!("the Hugging Face cache, since the hub was not asked: {error}"),
-        });
+        report(Progress::Trying { source: &format!("the Hugging Face cache ({error})") });
         self.tell_choice(&choice, report);
         self.checked(choice.files, snapshot, report)
     }
