@@ -104,6 +104,23 @@ fn what_ollama_has_is_used_where_it_is_and_never_deleted() {
 }
 
 #[test]
+fn what_ollama_deletes_is_told_and_fetched_by_the_next_pull() {
+    let server = FakeHub::registry(&[("tiny:1b", b"weights")]);
+    let sandbox = Sandbox::new().with_registry(&server.url);
+    give_ollama(&sandbox, "tiny", "1b", b"weights");
+    let hub = hub(&sandbox);
+    pull(&hub, "tiny").unwrap();
+    fs::remove_dir_all(&sandbox.config.ollama.models).unwrap();
+    assert!(matches!(hub.list().unwrap().broken[0], HubError::Damaged { .. }));
+    let pulled = pull(&hub, "tiny").unwrap();
+    assert_eq!(
+        (pulled.outcome, fs::read(pulled.files.checkpoint()).unwrap().as_slice()),
+        (Outcome::Fetched, &b"weights"[..])
+    );
+    assert!(hub.list().unwrap().broken.is_empty());
+}
+
+#[test]
 fn a_damaged_file_of_ollama_s_is_refused_and_left_alone() {
     let sandbox = Sandbox::new();
     give_ollama(&sandbox, "tiny", "latest", b"weights");
