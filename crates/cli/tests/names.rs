@@ -14,7 +14,7 @@ use ropeway_hub::checksum::Sha256;
 use serde_json::Value;
 use support::fake_hub::{FakeHub, ollama_manifest};
 use support::tiny_gguf::tiny_gguf;
-use support::{Ran, Sandbox};
+use support::{Ran, Sandbox, smollm2};
 
 /// Longer than anything here takes on a busy machine: only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -191,14 +191,7 @@ fn a_proxy_of_the_environment_is_asked_instead_of_the_hub() {
 #[test]
 fn a_model_of_ollama_s_is_listed_used_in_place_and_only_forgotten_by_rm() {
     let sandbox = Sandbox::new();
-    let weights = tiny_gguf();
-    let manifests = sandbox.path("ollama/manifests/registry.ollama.ai/library/llama3.2");
-    fs::create_dir_all(&manifests).unwrap();
-    fs::create_dir_all(sandbox.path("ollama/blobs")).unwrap();
-    fs::write(manifests.join("1b"), ollama_manifest(&weights).to_string()).unwrap();
-    let blob = sandbox.path("ollama/blobs").join(format!("sha256-{}", Sha256::of(&weights)));
-    fs::write(&blob, &weights).unwrap();
-
+    let blob = give_ollama(&sandbox, "llama3.2", "1b", &tiny_gguf());
     assert!(sandbox.run(&["list"]).ok().contains("ollama:llama3.2:1b"));
     let ran = sandbox.run(&["pull", "llama3.2:1b"]);
     assert!(ran.err.contains("from Ollama's store, where it is"), "{}", ran.err);
@@ -207,6 +200,29 @@ fn a_model_of_ollama_s_is_listed_used_in_place_and_only_forgotten_by_rm() {
     let removed = sandbox.run(&["rm", "llama3.2:1b"]).ok();
     assert!(removed.contains("0 B freed") && removed.contains("left where they are"), "{removed}");
     assert!(blob.exists());
+}
+
+/// Puts weights where Ollama would have them; gives the file.
+fn give_ollama(sandbox: &Sandbox, name: &str, tag: &str, weights: &[u8]) -> PathBuf {
+    let manifests = sandbox.path("ollama/manifests/registry.ollama.ai/library").join(name);
+    for folder in [&manifests, &sandbox.path("ollama/blobs")] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::write(manifests.join(tag), ollama_manifest(weights).to_string()).unwrap();
+    let blob = sandbox.path("ollama/blobs").join(format!("sha256-{}", Sha256::of(weights)));
+    fs::write(&blob, weights).unwrap();
+    blob
+}
+
+#[test]
+fn a_model_of_ollama_s_answers_as_the_same_file_does() {
+    let Some(model) = smollm2() else { return };
+    let sandbox = Sandbox::new();
+    give_ollama(&sandbox, "llama3.2", "latest", &fs::read(&model).unwrap());
+    let ask =
+        |model: &str| sandbox.run(&["run", model, "Why?", "--temperature", "0", "--max-tokens", "16"]).ok();
+    assert_eq!(ask("llama3.2"), ask(&model));
+    assert!(!ask("llama3.2").trim().is_empty());
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct Manifest {
     pub name: String,
     /// The source that delivered it, in words.
     pub source: String,
-    /// The folder the files lie in when it is not the model's own (the Hugging Face cache).
+    /// The folder the files lie in when it is not the model's own (the Hugging Face cache, or Ollama's store).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_root: Option<PathBuf>,
     /// The files.

@@ -17,9 +17,9 @@ pub enum Progress<'a> {
     },
     /// A repository holds several quantizations and nobody said which: this one is taken.
     Chosen {
-        /// The quantization's name, or the file's.
+        /// The file, or the first of its parts.
         chosen: &'a str,
-        /// What else there is.
+        /// The other quantizations.
         others: &'a [&'a str],
         /// How another one is named.
         example: &'a str,

@@ -65,6 +65,20 @@ fn a_broken_transfer_from_the_registry_is_continued_by_the_next_pull() {
 }
 
 #[test]
+fn a_blob_of_the_registry_that_was_whole_when_the_program_ended_is_not_fetched_again() {
+    let server = FakeHub::registry(&[("tiny:1b", b"weights")]);
+    let sandbox = Sandbox::new().with_registry(&server.url);
+    fs::create_dir_all(sandbox.home("downloads")).unwrap();
+    fs::write(sandbox.home("downloads").join(format!("sha256-{}", Sha256::of(b"weights"))), "weights")
+        .unwrap();
+    assert_eq!(
+        fs::read(pull(&hub(&sandbox), "ollama:tiny:1b").unwrap().files.checkpoint()).unwrap(),
+        b"weights"
+    );
+    assert!(server.transfers().is_empty());
+}
+
+#[test]
 fn what_ollama_has_is_used_where_it_is_and_never_deleted() {
     let sandbox = Sandbox::new();
     give_ollama(&sandbox, "tiny", "1b", b"weights");
@@ -87,6 +101,23 @@ fn what_ollama_has_is_used_where_it_is_and_never_deleted() {
         assert!(blob.exists(), "only the reference is gone");
     }
     assert_eq!(hub.elsewhere().len(), 1);
+}
+
+#[test]
+fn what_ollama_deletes_is_told_and_fetched_by_the_next_pull() {
+    let server = FakeHub::registry(&[("tiny:1b", b"weights")]);
+    let sandbox = Sandbox::new().with_registry(&server.url);
+    give_ollama(&sandbox, "tiny", "1b", b"weights");
+    let hub = hub(&sandbox);
+    pull(&hub, "tiny").unwrap();
+    fs::remove_dir_all(&sandbox.config.ollama.models).unwrap();
+    assert!(matches!(hub.list().unwrap().broken[0], HubError::Damaged { .. }));
+    let pulled = pull(&hub, "tiny").unwrap();
+    assert_eq!(
+        (pulled.outcome, fs::read(pulled.files.checkpoint()).unwrap().as_slice()),
+        (Outcome::Fetched, &b"weights"[..])
+    );
+    assert!(hub.list().unwrap().broken.is_empty());
 }
 
 #[test]

@@ -95,6 +95,34 @@ fn a_revision_is_a_model_of_its_own() {
 }
 
 #[test]
+fn a_repository_that_was_renamed_is_followed_with_the_token_and_circles_are_not() {
+    let server = FakeHub::start(&[("m.gguf", b"weights")]);
+    server.behaviour().formerly = Some("old/name".into());
+    server.behaviour().wants = Some("Bearer hf_me".into());
+    let sandbox = Sandbox::new().with_hugging_face(&server.url).with_token("hf_me");
+    let files = pull(&sandbox.hub(NO_CATALOGUE), "old/name").unwrap().files;
+    assert_eq!(fs::read(files.checkpoint()).unwrap(), b"weights");
+    server.behaviour().formerly = Some(REPO.into());
+    let error = failure(pull(&sandbox.hub(NO_CATALOGUE), REPO).unwrap_err());
+    assert!(matches!(&error, SourceError::BadAnswer { detail } if detail.contains("circles")), "{error}");
+}
+
+#[test]
+fn a_blob_that_others_brought_is_theirs_also_under_another_revision() {
+    let server = FakeHub::start(&[("m.gguf", b"weights")]);
+    let (sandbox, hub) = hub_for(&server);
+    let blobs = sandbox.config.hugging_face.cache.join("models--org--tiny/blobs");
+    let blob = blobs.join(ropeway_hub::checksum::Sha256::of(b"weights").to_string());
+    fs::create_dir_all(&blobs).unwrap();
+    fs::write(&blob, "weights").unwrap();
+    pull(&hub, REPO).unwrap();
+    assert!(server.transfers().is_empty());
+    let removed = hub.remove(REPO).unwrap();
+    assert_eq!((removed.freed, removed.kept), (0, 7));
+    assert!(blob.exists());
+}
+
+#[test]
 fn a_cut_connection_is_taken_up_where_it_broke() {
     let weights = weights();
     let server = FakeHub::start(&[("m.gguf", &weights)]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use ropeway_hub::checksum::Sha256;
 use ropeway_hub::{Hub, Progress, SourceError};
-use support::fake_hub::FakeHub;
+use support::fake_hub::{COMMIT, FakeHub};
 use support::{IMPATIENT, REPO, Sandbox, failure, pull, weights};
 
 /// Ten pieces of the file that tests fetch.
@@ -85,6 +85,27 @@ fn length(range: &str) -> u64 {
     let (start, end) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
     let start: u64 = start.parse().unwrap();
     end.parse().map_or(100_000, |end: u64| end + 1) - start
+}
+
+#[test]
+fn a_file_that_was_whole_when_the_program_ended_is_still_ours() {
+    for is_linked in [false, true] {
+        let server = FakeHub::with_cdn(&[("m.gguf", b"weights")]);
+        let (sandbox, hub) = hub_for(&server);
+        let blob = blob(&sandbox, b"weights");
+        let snapshot = blob.with_file_name("../snapshots").join(COMMIT);
+        for folder in [blob.parent().unwrap(), &snapshot] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        fs::write(&blob, "weights").unwrap();
+        fs::write(blob.with_extension("pieces"), r#"{"size":7,"piece":7,"done":[7]}"#).unwrap();
+        if is_linked {
+            std::os::unix::fs::symlink(&blob, snapshot.join("m.gguf")).unwrap();
+        }
+        assert_eq!(pulled_bytes(&hub), b"weights");
+        assert!(server.transfers().is_empty() && !blob.with_extension("pieces").exists());
+        assert_eq!(hub.remove(REPO).unwrap().freed, 7);
+    }
 }
 
 #[test]

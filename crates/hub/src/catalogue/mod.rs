@@ -254,10 +254,7 @@ mod tests {
             assert!(["chat", "embedding", "rerank"].into_iter().any(does), "{name}");
             let repo = entry.repo().unwrap_or_else(|| panic!("{name} has no repository"));
             assert!(RepoFile::parse(repo.repo).is_some(), "{name}");
-            assert!(
-                repo.file.is_none_or(|file| Quant::of_file(file).is_some_and(|quant| quant.rank().is_some())),
-                "{name}"
-            );
+            assert!(repo.file.and_then(Quant::of_file).is_none_or(|quant| quant.rank().is_some()), "{name}");
             assert!(entry.ollama.iter().all(|name| OllamaName::parse(name).is_some()), "{name}");
         }
     }

@@ -12,6 +12,9 @@ use crate::quant::Quant;
 /// What Ollama's tags add to a size for models that follow instructions; the catalogue has no others.
 const VARIANTS: [&str; 4] = ["-instruct", "-it", "-chat", "-text"];
 
+/// A longer text is no misspelt name, and comparing it would cost time that a stranger could ask for.
+const LONGEST_MISSPELT: usize = 64;
+
 /// How many names an error suggests.
 const SUGGESTED: usize = 5;
 
@@ -47,6 +50,9 @@ impl Catalogue {
 
     /// The names most like `text`, nearest first.
     pub fn nearest(&self, text: &str) -> Vec<&'static str> {
+        if text.len() > LONGEST_MISSPELT {
+            return Vec::new();
+        }
         let text = text.to_ascii_lowercase();
         let mut all: Vec<_> =
             self.entries().iter().flat_map(Entry::names).map(|name| (distance(&text, name), name)).collect();
@@ -148,5 +154,6 @@ mod tests {
         assert_eq!(nearest("mistrl")[0], "mistral");
         assert!(nearest("qwen3:").iter().all(|name| name.starts_with("qwen3:")));
         assert!(nearest("zzzzzzzzzzzz").is_empty());
+        assert!(nearest(&"llama3.2".repeat(100)).is_empty());
     }
 }

@@ -56,6 +56,17 @@ pub(crate) fn retrying<T>(
     }
 }
 
+/// The same for a first question: a server that can't be reached at all is told of at once, one that is merely busy is waited for.
+pub(crate) fn while_busy<T>(
+    cancel: &Cancel,
+    mut attempt: impl FnMut() -> Result<T, SourceError>,
+) -> Result<T, SourceError> {
+    retrying(cancel, || match attempt() {
+        Err(error @ SourceError::Network { .. }) => Ok(Err(error)),
+        answer => answer.map(Ok),
+    })?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

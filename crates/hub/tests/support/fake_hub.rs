@@ -50,6 +50,8 @@ pub struct Behaviour {
     pub shifted_by: usize,
     /// Statuses, with `Retry-After`, of the next requests for listings, manifests and transfers.
     pub busy: Vec<(u16, Option<u64>)>,
+    /// The repository's former name: whoever asks for it is sent on.
+    pub formerly: Option<String>,
     /// Large files are redirected to the second port.
     pub has_cdn: bool,
     /// The size to claim instead of the true one.
@@ -243,6 +245,10 @@ fn reply(behaviour: &mut Behaviour, request: &Request, cdn: &str) -> Reply {
     }
     if let Some(path) = request.path.strip_prefix("/v2/library/") {
         return registry(behaviour, path, range, cdn).unwrap_or_else(missing);
+    }
+    if let Some(old) = behaviour.formerly.as_ref().filter(|old| request.path.contains(old.as_str())) {
+        let location = format!("Location: {}\r\n", request.path.replace(old, REPO));
+        return Reply::status("307 Temporary Redirect", &location);
     }
     let is_known = |revision: &str| {
         let revision = revision.replace("%2F", "/");

@@ -14,9 +14,9 @@ use crate::manifest::{FileRecord, Owner, RelativePath};
 use crate::progress::{Progress, Report};
 use crate::source::cache::{RepoCache, create_parent};
 use crate::source::http::{Ask, Client};
-use crate::source::retry::retrying;
+use crate::source::retry::{retrying, while_busy};
 use crate::source::selection::Choice;
-use crate::source::transfer::Transfer;
+use crate::source::transfer::{self, Transfer};
 use crate::source::{Fetched, Place, Surroundings, parts, space};
 
 /// A repository's listing, as far as it matters here.
@@ -55,11 +55,8 @@ impl<'a> Remote<'a> {
         let endpoint = &self.around.config.hugging_face.endpoint;
         let url = format!("{endpoint}/api/models/{repo}/revision/{}", escaped(revision));
         let ask = Ask { url: &url, what: repo, ..Ask::default() };
-        let body = retrying(self.around.cancel, || match self.client.read(ask) {
-            Err(error @ SourceError::Network { .. }) => Ok(Err(error)),
-            answer => answer.map(Ok),
-        });
-        let body = body.and_then(|answer| answer).map_err(|error| self.with_page(error))?;
+        let body = while_busy(self.around.cancel, || self.client.read(ask));
+        let body = body.map_err(|error| self.with_page(error))?;
         serde_json::from_slice(&body).map_err(|error| SourceError::BadAnswer { detail: error.to_string() })
     }
 
@@ -83,15 +80,14 @@ impl<'a> Remote<'a> {
         let missing: Vec<_> =
             missing.map(|path| Ok((path, self.about(path)?))).collect::<Result<_, SourceError>>()?;
         self.check_room(missing.iter().map(|(_, about)| about))?;
-        for (path, about) in &missing {
-            self.bring(path, about, report)?;
+        for (path, about) in missing {
+            self.bring(path, &about, report)?;
             if !path.below(&snapshot).exists() {
                 let detail = format!("`{path}` changed while it was being fetched");
                 return Err(SourceError::BadAnswer { detail });
             }
         }
-        let fetched: Vec<_> = missing.into_iter().map(|(path, _)| path.clone()).collect();
-        self.checked(&choice.files, &fetched, snapshot, report)
+        self.checked(choice.files, snapshot, report)
     }
 
     /// The model as the cache has it, where that is whole; `error` says why the hub was not asked.
@@ -104,8 +100,9 @@ impl<'a> Remote<'a> {
         if !is_whole {
             return Err(error);
         }
+        report(Progress::Trying { source: &format!("the Hugging Face cache ({error})") });
         self.tell_choice(&choice, report);
-        self.checked(&choice.files, &[], snapshot, report)
+        self.checked(choice.files, snapshot, report)
     }
 
     fn tell_choice(&self, choice: &Choice, report: Report<'_>) {
@@ -115,20 +112,16 @@ impl<'a> Remote<'a> {
         report(Progress::Chosen { chosen: choice.files[0].as_str(), others: &others, example: &example });
     }
 
-    /// Reads all files again and notes what they are; `fetched` came just now, the others were there before.
+    /// Reads all files again and notes what they are.
     fn checked(
         &self,
-        files: &[RelativePath],
-        fetched: &[RelativePath],
+        files: Vec<RelativePath>,
         snapshot: PathBuf,
         report: Report<'_>,
     ) -> Result<Fetched, SourceError> {
         let mut records = Vec::new();
         for path in files {
-            let owner = if fetched.contains(path) { Owner::Ropeway } else { Owner::Others };
-            let copied = self.verify(path, &snapshot, owner, report)?;
-            let (bytes, sha256) = (copied.bytes, copied.sha256);
-            records.push(FileRecord { path: path.clone(), bytes, sha256, owner });
+            records.push(self.verify(path, &snapshot, report)?);
         }
         Ok(Fetched { place: Place::Shared(snapshot), files: records, source: self.request.label() })
     }
@@ -172,19 +165,19 @@ impl<'a> Remote<'a> {
         self.cache.note(self.request.revision, &about.commit)
     }
 
-    /// Reads the file again: size and sha256 must be the catalogue's, or else what its etag promises. A file that came just now
-    /// and is not what it should be is deleted, so that the next pull fetches it afresh.
+    /// Reads the file again: size and sha256 must be the catalogue's, or else what its etag promises. A file that a transfer of
+    /// ours brought and that is not what it should be is deleted, so that the next pull fetches it afresh.
     fn verify(
         &self,
-        path: &RelativePath,
+        path: RelativePath,
         snapshot: &Path,
-        owner: Owner,
         report: Report<'_>,
-    ) -> Result<Copied, SourceError> {
+    ) -> Result<FileRecord, SourceError> {
         let link = path.below(snapshot);
         let blob = link.canonicalize().map_err(SourceError::io("open", &link))?;
+        let owner = if transfer::is_unsettled(&blob) { Owner::Ropeway } else { Owner::Others };
         let copied = checksum::of_file(&blob, path.as_str(), self.around.cancel, report)?;
-        let checked = match self.request.spec(path) {
+        let checked = match self.request.spec(&path) {
             Some(spec) => spec.check(copied),
             None => check_etag(&blob, &link, copied),
         };
@@ -194,7 +187,8 @@ impl<'a> Remote<'a> {
                 let _ = fs::remove_file(wrong);
             }
         }
-        checked.map(|()| copied)
+        transfer::settle(&blob);
+        checked.map(|()| FileRecord { path, bytes: copied.bytes, sha256: copied.sha256, owner })
     }
 }
 

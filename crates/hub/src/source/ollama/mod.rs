@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use self::manifest::Weights;
 use super::cache::create_parent;
 use super::http::{Ask, Client};
-use super::retry::retrying;
+use super::retry::while_busy;
 use super::transfer::{self, Transfer};
 use super::{Fetched, Place, Surroundings, space};
 use crate::checksum;
@@ -70,6 +70,7 @@ pub(crate) fn fetch(
     let downloaded = registry.download(weights, report)?;
     let target = staging.model().join(FILE_NAME);
     fs::rename(&downloaded, &target).map_err(SourceError::io("create", &target))?;
+    transfer::settle(&downloaded);
     let checked = checked(around, &target, FILE_NAME, weights, report)?;
     Ok(Fetched { place: Place::Staged, files: vec![checked], source: label(name) })
 }
@@ -103,7 +104,7 @@ impl<'a> Registry<'a> {
     fn weights(&self) -> Result<Weights, SourceError> {
         let url = format!("{}/manifests/{}", self.base, self.tag);
         let ask = Ask { url: &url, what: &self.shown, accept: Some(MANIFEST_TYPE), range: None };
-        Weights::of_manifest(&retrying(self.around.cancel, || self.client.read(ask))?)
+        Weights::of_manifest(&while_busy(self.around.cancel, || self.client.read(ask))?)
     }
 
     /// Brings the blob into a folder that outlives this pull, so that the next one can go on.
@@ -113,6 +114,10 @@ impl<'a> Registry<'a> {
         create_parent(&target)?;
         let _lock = Lock::acquire(&target.with_extension("lock"), self.around.cancel, || ())
             .map_err(SourceError::from_lock)?;
+        if fs::metadata(&target).is_ok_and(|kind| kind.len() == weights.bytes) {
+            // An earlier pull ended before it could be shown.
+            return Ok(target);
+        }
         let needed = weights.bytes.saturating_sub(transfer::bytes_here(&target, weights.bytes));
         space::check(&target, needed)?;
         let url = format!("{}/blobs/{}", self.base, weights.digest());

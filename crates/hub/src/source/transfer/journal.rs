@@ -4,6 +4,7 @@
 //! blobs/<name>.part      the file, as long as it will be; pieces are written where they belong
 //!             .pieces    {"size": 100, "piece": 32, "done": [32, 32, 7, 0]}
 //! ```
+//! The note outlives the transfer until the file was checked: it tells that the bytes are ours even if the program ends in between.
 //! Bytes are written before the note says so, and the note is replaced by a rename: whatever kills the program, what the note says
 //! is there. A power cut may lie about it; the checksum of the whole file finds that out.
 
@@ -134,10 +135,18 @@ impl Journal {
     /// Gives the whole file its name.
     pub(super) fn finish(&self, target: &Path) -> Result<(), SourceError> {
         let named = self.open()?.sync_all().and_then(|()| fs::rename(&self.part, target));
-        named.map_err(SourceError::io("create", target))?;
-        // Without its file the note says nothing.
+        named.map_err(SourceError::io("create", target))
+    }
+
+    /// Whether there is a note, of a file that is whole or not.
+    pub(super) fn is_noted(&self) -> bool {
+        self.note.exists()
+    }
+
+    /// Takes the note away.
+    pub(super) fn forget(&self) {
+        // A note without its part says nothing to anybody.
         let _ = fs::remove_file(&self.note);
-        Ok(())
     }
 }
 

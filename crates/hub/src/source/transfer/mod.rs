@@ -69,6 +69,16 @@ pub(crate) fn bytes_here(target: &Path, size: u64) -> u64 {
     Journal::beside(target).find(size).map_or(0, |pieces| pieces.bytes())
 }
 
+/// Whether a file that is whole was brought by a transfer that nobody has settled yet.
+pub(crate) fn is_unsettled(target: &Path) -> bool {
+    Journal::beside(target).is_noted()
+}
+
+/// Takes away what a transfer noted, once its file was checked.
+pub(crate) fn settle(target: &Path) {
+    Journal::beside(target).forget();
+}
+
 impl Transfer<'_> {
     /// Brings what is missing, and gives the file its name.
     pub(crate) fn run(&self, report: Report<'_>) -> Result<(), SourceError> {

@@ -14,16 +14,25 @@ const CHUNK: usize = 256 * 1024;
 /// An attempt that brought so much was no failure of the server's: the next one has all its tries again.
 const WORTH_IT: u64 = 1 << 20;
 
+/// Tells that a worker has ended, however it ended: nobody waits for one that panicked.
+struct Leaving<'a>(&'a Shared<'a>);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.state().running -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
 impl Shared<'_> {
     /// Takes pieces until there are none, or somebody failed.
     pub(super) fn work(&self) {
+        let _leaving = Leaving(self);
         while let Some(piece) = self.take() {
             if let Err(trouble) = self.bring(piece) {
                 self.fail(trouble);
             }
         }
-        self.state().running -= 1;
-        self.changed.notify_all();
     }
 
     fn take(&self) -> Option<usize> {
