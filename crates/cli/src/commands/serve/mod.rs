@@ -208,7 +208,7 @@ impl Serve {
             connections: ConnectionLimits { proxies: self.access.proxies(), ..self.limits.connections() },
             guard: Guard {
                 allowance: self.limits.allowance(),
-                ..self.access.guard(&self.addresses(), addresses)?
+                ..self.access.guard(&self.addresses()?, addresses)?
             },
             exporter: self.logs.otlp_endpoint.clone().map(Exporter::start),
             ..App::new(if self.any_model { models.taking_any_name() } else { models })
