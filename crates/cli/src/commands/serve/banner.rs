@@ -30,8 +30,9 @@ ropeway serves {names} on {urls}
 fn aliases(app: &App, first: &str) -> String {
     let known: Vec<_> =
         app.models.aliases().iter().map(|alias| format!("{} is {}", alias.pattern, alias.model)).collect();
-    match known.is_empty() {
-        true => format!("for clients that insist on theirs: --alias 'gpt-*={first}', or --any-model"),
-        false => known.join(", "),
+    if known.is_empty() {
+        format!("for clients that insist on theirs: --alias 'gpt-*={first}', or --any-model")
+    } else {
+        known.join(", ")
     }
 }
