@@ -51,7 +51,7 @@ fn a_question_loads_a_model_of_the_store_and_what_is_made_of_it_outlives_the_ser
     assert_eq!((shown.0, &shown.1["model_info"]["llama.context_length"]), (200, &json!(8192)), "{}", shown.1);
     let (status, answer) = ask(&server, "/v1/chat/completions", &question("smollm2"));
     assert_eq!((status, &answer["model"]), (200, &json!("smollm2:135m")), "{answer}");
-    let mario = json!({"model": "mario", "from": "smollm2", "system": "You are Mario.", "parameters": {"num_predict": 1}});
+    let mario = json!({"model": "mario", "from": "smollm2", "system": "You are Mario.", "parameters": {"num_predict": 1}, "stream": false});
     assert_eq!(ask(&server, "/api/create", &mario).1, json!({"status": "success"}));
     drop(server);
 

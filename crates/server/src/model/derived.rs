@@ -10,9 +10,11 @@
 
 use ropeway_executor::SamplingParams;
 use ropeway_generation::{Conversation, Job, Prompt};
+use ropeway_text::{ChatTemplate, OutputStyle, TemplateTokens};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::capability::Capability;
 use crate::ollama::options::Options;
 
 /// A model made of another one, as it is kept on disk.
@@ -51,6 +53,14 @@ impl Derived {
     /// Its sampling parameters, and `defaults` where it says nothing.
     pub fn sampling(&self, defaults: SamplingParams, context: usize) -> SamplingParams {
         self.options().over(defaults, context)
+    }
+
+    /// What its own template makes of the model, as far as the text tells; `None` if it uses the model's.
+    pub fn capabilities(&self) -> Option<Vec<Capability>> {
+        let template = Some(&self.template).filter(|template| !template.is_empty())?;
+        let template = ChatTemplate::new(template, TemplateTokens::default()).ok()?;
+        let style = OutputStyle::detect(Some(template.source()), |_| false);
+        Some(Capability::of_text_model(&template, &style))
     }
 
     /// Adds to a job what the request left out.
@@ -126,6 +136,13 @@ mod tests {
         let mut job = Job::with_sampling(Prompt::Text("Once".into()), sampling);
         mario().complete(&mut job);
         assert!(matches!(job.prompt, Prompt::Text(text) if text == "Once"));
+    }
+
+    #[test]
+    fn a_template_of_its_own_says_what_it_can_do() {
+        assert_eq!(mario().capabilities(), None);
+        let thinker = Derived { template: "{{ messages[0].content }}<think>".into(), ..mario() };
+        assert_eq!(thinker.capabilities(), Some(vec![Capability::Completion, Capability::Thinking]));
     }
 
     #[test]

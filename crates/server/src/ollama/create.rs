@@ -27,6 +27,7 @@ use crate::ask::{Ask, Wire};
 use crate::error::{ApiError, Kind};
 use crate::intake::shape::{Field, Holds};
 use crate::library::{BlobDigest, Description, Detail, Library};
+use crate::model::capability::Capability;
 use crate::model::derived::Derived;
 use crate::model::unix_seconds;
 use crate::ndjson;
@@ -79,6 +80,11 @@ pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     let base = inherited.as_ref().map_or(from, |inherited| inherited.from.clone());
     let base = app.models.base_of(&base);
     let description = app.shelf()?.with(move |library| library.describe(&base, Detail::Brief)).await?;
+    if description.facts.capabilities.contains(&Capability::Embedding) {
+        let what =
+            format!("{} embeds texts, which leaves nothing to add; ask it by its own name", description.name);
+        return Err(ApiError::invalid(what).about("from").into());
+    }
     let inherited = inherited.map(|inherited| (*inherited).clone()).unwrap_or_default();
     let derived = request.derive(name, inherited, &description)?;
     let layer = format!("using existing layer sha256:{}", description.facts.digest);

@@ -8,8 +8,9 @@ use sha2::{Digest, Sha256};
 use super::OllamaError;
 use crate::app::Shared;
 use crate::embedding::EmbeddingModel;
+use crate::error::ApiError;
 use crate::guard::Client;
-use crate::library::{BlobDigest, Installed, Library};
+use crate::library::{BlobDigest, Detail, Installed, Library};
 use crate::model::capability::Capability;
 use crate::model::derived::Derived;
 use crate::model::{Model, ModelFacts, Visible};
@@ -38,16 +39,17 @@ pub async fn status() -> Json<Value> {
 
 /// The models on disk, those made of them, and those served from elsewhere.
 pub async fn tags(State(app): State<Shared>, client: Client) -> Result<Json<Value>, OllamaError> {
-    let installed = match &app.shelf {
-        Some(shelf) => shelf.with(Library::installed).await?,
-        None => Vec::new(),
+    let derived = app.models.derived();
+    let bases: Vec<_> = derived.iter().map(|model| model.from.clone()).collect();
+    let (installed, sent) = match &app.shelf {
+        Some(shelf) => shelf.with(|library| on_disk(library, bases)).await?,
+        None => Default::default(),
     };
     let visible = app.models.visible_to(client.rights());
     let on_disk = installed.iter().filter(|model| visible.has(&model.name));
     let mut rows: Vec<_> = on_disk.map(|model| listed(&model.name, &model.facts)).collect();
-    let derived = app.models.derived();
     rows.extend(derived.iter().filter(|model| visible.has(&model.name)).map(|model| {
-        let mut row = listed(&model.name, &facts_of(model, &installed, &app));
+        let mut row = listed(&model.name, &facts_of(model, installed.iter().chain(&sent), &app));
         row["details"]["parent_model"] = model.from.clone().into();
         row
     }));
@@ -61,12 +63,25 @@ pub async fn tags(State(app): State<Shared>, client: Client) -> Result<Json<Valu
     Ok(Json(json!({ "models": rows })))
 }
 
+/// The models on disk; and files that clients sent, as far as these models are made of them.
+fn on_disk(library: &dyn Library, bases: Vec<String>) -> Result<(Vec<Installed>, Vec<Installed>), ApiError> {
+    let sent = bases.into_iter().filter(|base| is_uploaded(base));
+    let described = sent.filter_map(|base| library.describe(&base, Detail::Brief).ok());
+    let sent = described.map(|file| Installed { name: file.name, facts: file.facts }).collect();
+    Ok((library.installed()?, sent))
+}
+
 /// What is known of the files behind a derived model, with its own time and without a digest of its own.
-fn facts_of(model: &Derived, installed: &[Installed], app: &Shared) -> ModelFacts {
-    let on_disk = installed.iter().find(|other| other.name == model.from).map(|other| other.facts.clone());
+fn facts_of<'a>(
+    model: &Derived,
+    mut on_disk: impl Iterator<Item = &'a Installed>,
+    app: &Shared,
+) -> ModelFacts {
+    let on_disk = on_disk.find(|other| other.name == model.from).map(|other| other.facts.clone());
     let served = || app.models.loaded(&model.from).map(|served| served.facts.clone());
     let facts = on_disk.or_else(served).unwrap_or_default();
-    ModelFacts { modified: model.created, digest: String::new(), ..facts }
+    let capabilities = model.capabilities().unwrap_or_else(|| facts.capabilities.clone());
+    ModelFacts { capabilities, modified: model.created, digest: String::new(), ..facts }
 }
 
 /// A row of `/api/tags`.

@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use ropeway_executor::{SamplingParams, Seed};
 use ropeway_generation::sampling::random_seed;
@@ -118,9 +119,12 @@ impl Options {
     }
 
     /// A model has the context that it was loaded with: more is not to be had by a question, and less would save nothing.
+    /// Clients ask for the same with every question, so that it is told when it changes only.
     fn note_context(&self, context: usize) {
+        static TOLD: AtomicI64 = AtomicI64::new(0);
         let most = i64::try_from(context).unwrap_or(i64::MAX);
-        if let Some(asked) = self.num_ctx.filter(|asked| *asked > most) {
+        let beyond = self.num_ctx.filter(|asked| *asked > most);
+        if let Some(asked) = beyond.filter(|asked| TOLD.swap(*asked, Ordering::Relaxed) != *asked) {
             tracing::warn!(
                 target: "ollama",
                 "num_ctx is {asked}, but this model is served with {context} tokens, which hold; start the server with \

@@ -50,6 +50,9 @@ pub async fn show(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     if derived.is_none() && !visible.has(&description.name) {
         return Err(visible.absent(name).into());
     }
+    if let Some(capabilities) = derived.as_ref().and_then(|derived| derived.capabilities()) {
+        description.facts.capabilities = capabilities;
+    }
     if let Some(model) = ask.app().models.loaded(name) {
         of_memory(&mut description, &model);
     }

@@ -171,4 +171,7 @@ async fn a_file_is_taken_if_it_is_what_was_announced_and_a_model_is_made_of_it()
     let body = json!({"model": "sent", "files": {"x.gguf": digest}, "stream": false});
     assert_eq!(ask(&app, "/api/create", body).await.0, 200);
     assert_eq!(tags(&app).await.last().map(String::as_str), Some("sent:latest"));
+    let (_, listed) = send(&app, Method::GET, "/api/tags", Value::Null).await;
+    let details = listed["models"].as_array().and_then(|rows| Some(&rows.last()?["details"]));
+    assert_eq!(details.map(|details| &details["family"]), Some(&json!("llama")), "{listed}");
 }

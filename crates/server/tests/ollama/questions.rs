@@ -77,3 +77,35 @@ async fn times_add_up_to_no_more_than_the_total() {
         assert!(parts <= time("total_duration") && time("eval_duration") > 0, "{answer}");
     }
 }
+
+#[tokio::test]
+async fn thoughts_are_told_apart_for_a_model_whose_template_opens_them() {
+    let Some((app, _)) = app(true) else { return };
+    let template = "{% for message in messages %}{{ message.content }}{% endfor %}<think>";
+    let create = json!({"model": "thinker", "from": "here:1b", "template": template, "parameters": {"num_predict": 6}});
+    assert_eq!(ask(&app, "/api/create", create).await.0, 200);
+    for (path, thoughts, answer) in
+        [("/api/chat", "/message/thinking", "/message/content"), ("/api/generate", "/thinking", "/response")]
+    {
+        let asked = async |think: Value| {
+            let body = question(json!({"model": "thinker", "prompt": "Hi", "stream": false, "think": think}));
+            let (status, said) = ask(&app, path, body).await;
+            assert_eq!(status, 200, "{path}: {said}");
+            [thoughts, answer].map(|part| said.pointer(part).is_some_and(|text| text != ""))
+        };
+        for think in [Value::Null, json!(true), json!("high")] {
+            assert_eq!(asked(think.clone()).await, [true, false], "{path}, think {think}");
+        }
+        assert_eq!(
+            asked(json!(false)).await,
+            [false, true],
+            "{path}: it is all text if nobody wants thoughts"
+        );
+    }
+    let (_, shown) = ask(&app, "/api/show", json!({"model": "thinker"})).await;
+    assert_eq!(
+        (&shown["template"], &shown["capabilities"][1]),
+        (&json!(template), &json!("thinking")),
+        "{shown}"
+    );
+}

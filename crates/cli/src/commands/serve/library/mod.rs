@@ -1,7 +1,7 @@
 //! The server's library on this machine: the hub's store for files, engines on the CPU for models.
 //!
-//! Layout: [`describe`] reads what files say, [`derived`] keeps models that clients made of others, [`download`] fetches, and
-//! [`told`] is what clients hear of mistakes.
+//! Layout: [`describe`] reads what files say, [`derived`] keeps models that clients made of others, [`download`] fetches, [`need`] counts
+//! memory, and [`told`] is what clients hear of mistakes.
 //!
 //! Clients can name models of the store only, never paths: what lies elsewhere on the disk is none of their business. Their
 //! names are understood without a look at the disk ([`Hub::parse_name`]), so that no answer, and no time it takes, tells whether
@@ -10,15 +10,16 @@
 mod derived;
 mod describe;
 mod download;
+mod need;
 mod told;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use indicatif::BinaryBytes;
 use ropeway_hub::{Hub, ModelFiles, ModelRef};
 use ropeway_server::error::{ApiError, Kind};
 use ropeway_server::library::{BlobDigest, Description, Detail, Download, Installed, Library};
+use ropeway_server::model::capability::Capability;
 use ropeway_server::model::derived::Derived;
 use ropeway_server::{Model, ModelFacts};
 use ropeway_weights::Checkpoint;
@@ -26,7 +27,8 @@ use ropeway_weights::Checkpoint;
 use self::derived::DerivedModels;
 use self::describe::{FactsCache, describe, noted_in};
 use self::download::HubDownload;
-use self::told::{missing, operators_own, told, unloadable};
+use self::need::Need;
+use self::told::{embeds_only, missing, operators_own, told, unloadable};
 use super::engines::{self, Recipe};
 use super::ledger::Ledger;
 use crate::engine_args::EngineArgs;
@@ -205,37 +207,6 @@ fn tell_damage(hub: &Hub) {
     }
 }
 
-/// What a model takes at least.
-#[derive(Clone, Copy, Debug)]
-struct Need {
-    weights: u64,
-    kv: u64,
-}
-
-impl Need {
-    fn least(self) -> u64 {
-        self.weights + self.kv
-    }
-
-    /// KV memory when nobody says how much: half of what is left beside the weights.
-    fn share(self, free: Option<u64>) -> u64 {
-        let left = free.unwrap_or(0).saturating_sub(self.weights);
-        self.kv.max(left / 2)
-    }
-
-    fn lacking(self, ledger: &Ledger) -> String {
-        let free = ledger.free().unwrap_or(0);
-        format!(
-            "it needs {} ({} of weights, {} for keys and values), and {} are free; unload a model with keep_alive 0, or start \
-             the server with a smaller --kv-memory",
-            BinaryBytes(self.least()),
-            BinaryBytes(self.weights),
-            BinaryBytes(self.kv),
-            BinaryBytes(free),
-        )
-    }
-}
-
 /// What a model is called that was given as a path: its file's name without the ending, or its folder's.
 pub fn served_name(given: &str) -> String {
     let path = Path::new(given);
@@ -290,6 +261,9 @@ impl Library for Shelves {
         let name = known.served_name()?;
         let files = self.hub.resolve_model(known.model()).map_err(|error| told(&error))?;
         self.options.verify(&self.hub, known.model()).map_err(|error| told(&error))?;
+        if self.facts.of(&files).capabilities.contains(&Capability::Embedding) {
+            return Err(embeds_only(&name));
+        }
         let need = self.need(&files).map_err(|failure| unloadable(&name, &failure))?;
         if !self.ledger.wait_for(need.least()) {
             let what = format!("there is no room for {name}: {}", need.lacking(&self.ledger));
@@ -355,13 +329,5 @@ mod tests {
         assert_eq!(served_name("llama3.2:1b-instruct-q8_0"), "llama3.2:1b-q8_0");
         assert_eq!(served_name("ollama:llama3.2"), "ollama:llama3.2:latest");
         assert_eq!(served_name("org/repo:Q4_K_M"), "org/repo:Q4_K_M");
-    }
-
-    #[test]
-    fn what_is_lacking_is_told_in_figures() {
-        let need = Need { weights: 3 << 30, kv: 1 << 30 };
-        let told = need.lacking(&Ledger::new(Some(1 << 30)));
-        assert!(told.contains("4.00 GiB") && told.contains("1.00 GiB are free"), "{told}");
-        assert_eq!(need.share(Some(7 << 30)), 2 << 30);
     }
 }

@@ -62,6 +62,14 @@ pub fn unloadable(name: &str, failure: &Failure) -> ApiError {
     ApiError::invalid(format!("{name} can't be loaded: {failure}")).about("model")
 }
 
+/// The error for a question to a model that answers none.
+pub fn embeds_only(name: &str) -> ApiError {
+    let what = format!(
+        "{name:?} does not support chat: it embeds texts; serve it with --embed-model and ask /api/embed"
+    );
+    ApiError::invalid(what).about("model")
+}
+
 /// The error for a change to what belongs to the operator.
 pub fn operators_own(name: &str) -> ApiError {
     ApiError::invalid(format!("{name:?} is a file of the operator's own; it can be loaded and unloaded only"))
