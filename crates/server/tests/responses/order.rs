@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 /// What may follow an event, by its type without `response.`.
 fn follows(kind: &str) -> &'static [&'static str] {
     match kind {
-        "created" => &["in_progress"],
+        "created" => &["in_progress", "queued"],
+        "queued" => &["in_progress"],
         "in_progress" | "output_item.done" => &["output_item.added", "completed", "incomplete", "failed"],
         "output_item.added" => &[
             "content_part.added",

@@ -104,13 +104,13 @@ fn in_background(
         // Whoever looks on is here: the channel's other end is below.
         writer.hello().into_iter().for_each(|event| drop(watcher.try_send(event)));
     }
-    let delivering = Delivering { writer, events, keeping: Some(keeping) };
+    let mut delivering = Delivering { writer, events, keeping: Some(keeping) };
     tokio::spawn(async move {
-        let cancelled = cancel.notified();
         tokio::select! {
-            () = cancelled => {}
-            () = run(delivering, &running, watcher) => {}
+            () = cancel.notified() => {}
+            () = run(&mut delivering, &running, watcher) => {}
         }
+        log(&running, delivering.writer.ended.as_ref());
     });
     if !streams {
         return Ok(Json(begun).into_response());
@@ -119,7 +119,7 @@ fn in_background(
     Ok(respond(events))
 }
 
-async fn run(mut delivering: Delivering, running: &Running, mut watcher: Option<Sender<Value>>) {
+async fn run(delivering: &mut Delivering, running: &Running, mut watcher: Option<Sender<Value>>) {
     let mut has_begun = false;
     while delivering.writer.ended.is_none() {
         let events = delivering.next().await;
@@ -132,6 +132,21 @@ async fn run(mut delivering: Delivering, running: &Running, mut watcher: Option<
             watcher = watcher.filter(|watcher| watcher.try_send(event).is_ok());
         }
     }
+}
+
+/// A line in the log: that of the request was written long before.
+fn log(running: &Running, ended: Option<&Ended>) {
+    let response = ended.map(|ended| &ended.response);
+    let status = response.and_then(|response| response["status"].as_str()).unwrap_or("cancelled");
+    let tokens = |name: &str| response.and_then(|response| response["usage"][name].as_u64());
+    tracing::info!(
+        target: "background",
+        response = running.id(),
+        status,
+        input_tokens = tokens("input_tokens"),
+        output_tokens = tokens("output_tokens"),
+        "a response in the background is over"
+    );
 }
 
 /// Server-sent events, each named by its type.

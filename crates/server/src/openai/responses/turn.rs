@@ -144,6 +144,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// The response's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
     /// It is no longer waiting.
     pub fn begin(&self) {
         self.memory.app.responses.begin(self.memory.tenant, &self.id, unix_seconds());

@@ -207,7 +207,7 @@ impl Store {
         state.shelf(tenant).remove(id).map(drop)
     }
 
-    /// Those of the tenant's items that have these ids.
+    /// Those of the tenant's items that have these ids. Of several with the same id, which clients may choose, the last used.
     pub fn items(&self, tenant: Tenant, ids: &HashSet<&str>, now: u64) -> HashMap<String, Arc<Item>> {
         if ids.is_empty() {
             return HashMap::new();

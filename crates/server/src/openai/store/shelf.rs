@@ -80,9 +80,9 @@ impl Shelf {
         }
     }
 
-    /// Items of its conversations, and those that its responses were given or gave.
+    /// Items of its conversations, and those that its responses were given or gave; the last used come last.
     pub fn items(&self) -> impl Iterator<Item = &Arc<Item>> {
-        self.slots.values().flat_map(|slot| {
+        self.order.values().filter_map(|id| self.slots.get(id)).flat_map(|slot| {
             let (input, output) = match &slot.entry {
                 Entry::Response(kept) => (&kept.input[..], &kept.output[..]),
                 Entry::Conversation(kept) => (&kept.items[..], &[][..]),

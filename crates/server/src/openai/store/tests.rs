@@ -192,6 +192,20 @@ fn an_input_larger_than_what_is_kept_is_refused_and_costs_nothing() {
 }
 
 #[test]
+fn of_items_with_the_same_id_the_last_used_is_meant() {
+    let (store, owner) = (Store::new(BOUNDS), tenant(1));
+    for (id, text) in [("a", "first"), ("b", "second"), ("c", "third")] {
+        let input = store.admit(owner, &[json!({"id": "same", "text": text})], 1).unwrap();
+        store.put(owner, NewResponse { input, cancel: None, ..running(id) }, 1).unwrap();
+    }
+    let found =
+        |store: &Store| store.items(owner, &HashSet::from(["same"]), 1)["same"].value()["text"].clone();
+    assert_eq!(found(&store), "third");
+    store.response(owner, "b", 1).unwrap();
+    assert_eq!(found(&store), "second");
+}
+
+#[test]
 fn items_are_found_by_their_owner_only() {
     let store = Store::new(BOUNDS);
     response(&store, tenant(1), "r", "x", 1);

@@ -43,6 +43,8 @@ pub struct Writer {
     number: usize,
     output: Vec<Value>,
     open: Option<Open>,
+    /// Whether nothing has happened to a response in the background.
+    is_waiting: bool,
     /// How the response ended, after its last event.
     pub ended: Option<Ended>,
 }
@@ -50,35 +52,29 @@ pub struct Writer {
 impl Writer {
     /// Writes a response.
     pub fn new(render: Render) -> Self {
-        Self { render, number: 0, output: Vec::new(), open: None, ended: None }
+        let is_waiting = render.is_background;
+        Self { render, number: 0, output: Vec::new(), open: None, is_waiting, ended: None }
     }
 
     /// The response before there is any output.
     pub fn begun(&self) -> Value {
-        self.render.begun(if self.render.is_background { "queued" } else { "in_progress" })
+        self.render.begun(if self.is_waiting { "queued" } else { "in_progress" })
     }
 
-    /// The first events.
+    /// The first events. One in the background is in progress when something happens to it.
     pub fn hello(&mut self) -> Vec<Value> {
-        let kinds: &[&str] = if self.render.is_background {
-            &["response.created", "response.queued", "response.in_progress"]
-        } else {
-            &["response.created", "response.in_progress"]
-        };
-        let mut response = self.begun();
-        let mut events = Vec::new();
-        for kind in kinds {
-            if *kind == "response.in_progress" {
-                response["status"] = "in_progress".into();
-            }
-            events.push(self.event(kind, json!({ "response": response })));
-        }
-        events
+        let next = if self.is_waiting { "response.queued" } else { "response.in_progress" };
+        let response = self.begun();
+        ["response.created", next].map(|kind| self.event(kind, json!({ "response": response }))).into()
     }
 
     /// The events of what was generated.
     pub fn take(&mut self, event: GenerationEvent) -> Vec<Value> {
         let mut events = Vec::new();
+        if std::mem::take(&mut self.is_waiting) {
+            let response = self.render.begun("in_progress");
+            events.push(self.event("response.in_progress", json!({ "response": response })));
+        }
         match event {
             GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => {}
             GenerationEvent::Output { deltas, mut tokens, .. } => {

@@ -20,7 +20,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_checkpoint(&Checkpoint::open(&path).expect("the fixture")).expect("a tokenizer")
 }
 
-fn render(tokenizer: &Tokenizer) -> Render {
+fn render(tokenizer: &Tokenizer, is_background: bool) -> Render {
     let tools = vec![
         json!({"type": "function", "name": "f"}),
         json!({"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g"}]}),
@@ -30,7 +30,7 @@ fn render(tokenizer: &Tokenizer) -> Render {
     Render {
         identity: Identity::new("resp_", "m"),
         tokenizer: tokenizer.clone(),
-        is_background: false,
+        is_background,
         included: Included { logprobs: false, sealed_reasoning: true },
         tools: Toolbox::read(tools).expect("tools"),
         echo: json!({}),
@@ -61,8 +61,8 @@ fn finish(reason: StopReason) -> GenerationEvent {
     GenerationEvent::Finished { choice: 0, finish }
 }
 
-fn write(tokenizer: &Tokenizer, deltas: Vec<Delta>, reason: StopReason) -> (Vec<Value>, Ended) {
-    let mut writer = Writer::new(render(tokenizer));
+fn write(render: Render, deltas: Vec<Delta>, reason: StopReason) -> (Vec<Value>, Ended) {
+    let mut writer = Writer::new(render);
     let mut events = writer.hello();
     for delta in deltas {
         events.extend(writer.take(GenerationEvent::Output {
@@ -79,8 +79,8 @@ fn write(tokenizer: &Tokenizer, deltas: Vec<Delta>, reason: StopReason) -> (Vec<
 fn whatever_is_written_comes_in_order_and_adds_up() {
     let tokenizer = tokenizer();
     let ends = prop::sample::select(vec![StopReason::EndOfText, StopReason::Length]);
-    proptest!(|(deltas in written(), reason in ends)| {
-        let (events, ended) = write(&tokenizer, deltas.clone(), reason.clone());
+    proptest!(|(deltas in written(), reason in ends, is_background: bool)| {
+        let (events, ended) = write(render(&tokenizer, is_background), deltas.clone(), reason.clone());
         order::check(&events);
         let said = |wanted: &str, text: &str| -> String {
             let items = ended.response["output"].as_array().expect("a list").iter();
@@ -102,14 +102,15 @@ fn whatever_is_written_comes_in_order_and_adds_up() {
 
 #[test]
 fn thoughts_are_sealed_for_clients_that_send_them_back() {
-    let (_, ended) = write(&tokenizer(), vec![Delta::Reasoning("hm".into())], StopReason::EndOfText);
+    let (_, ended) =
+        write(render(&tokenizer(), false), vec![Delta::Reasoning("hm".into())], StopReason::EndOfText);
     assert_eq!(ended.response["output"][0]["encrypted_content"], "ropeway:hm");
 }
 
 #[test]
 fn a_failure_is_told_in_the_last_event_and_to_whoever_waits() {
     let error = RequestError::new(ErrorKind::Timeout, "it took too long");
-    let (events, ended) = write(&tokenizer(), vec![], StopReason::Failed(error.clone()));
+    let (events, ended) = write(render(&tokenizer(), false), vec![], StopReason::Failed(error.clone()));
     assert_eq!(events.last().expect("an event")["type"], "response.failed");
     assert_eq!(
         (&ended.response["status"], &ended.response["error"]["code"]),
