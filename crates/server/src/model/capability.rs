@@ -1,6 +1,6 @@
 //! What a model can do, in the words that Ollama's clients look for.
 
-use ropeway_text::{ChatTemplate, Infill, OutputStyle, Tokenizer};
+use ropeway_text::{ChatTemplate, OutputStyle};
 
 /// Something that a model can do. Reading images (`vision`) is none of these here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,15 +29,11 @@ impl Capability {
         }
     }
 
-    /// What a model that generates text can do, by its template, its way of writing and its tokens.
-    pub fn of_text_model(
-        template: &ChatTemplate,
-        style: &OutputStyle,
-        tokenizer: &Tokenizer,
-    ) -> Vec<Capability> {
+    /// What a model that generates text can do, by its template, its way of writing and whether it has tokens to fill in.
+    pub fn of_text_model(template: &ChatTemplate, style: &OutputStyle, fills_in: bool) -> Vec<Capability> {
         let tools = template.writes_tools().then_some(Capability::Tools);
         let thinking = style.has_reasoning().then_some(Capability::Thinking);
-        let insert = Infill::of(tokenizer).map(|_| Capability::Insert);
+        let insert = fills_in.then_some(Capability::Insert);
         [Some(Capability::Completion), tools, thinking, insert].into_iter().flatten().collect()
     }
 }

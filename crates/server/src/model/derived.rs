@@ -60,7 +60,7 @@ impl Derived {
         let template = Some(&self.template).filter(|template| !template.is_empty())?;
         let template = ChatTemplate::new(template, TemplateTokens::default()).ok()?;
         let style = OutputStyle::detect(Some(template.source()), |_| false);
-        Some(Capability::of_text_model(&template, &style))
+        Some(Capability::of_text_model(&template, &style, false))
     }
 
     /// Adds to a job what the request left out.

@@ -168,8 +168,8 @@ impl Model {
 
     /// What it can do.
     pub fn capabilities(&self) -> Vec<Capability> {
-        let Generator { template, style, tokenizer, .. } = &*self.generator;
-        Capability::of_text_model(template, style, tokenizer)
+        let generator = &self.generator;
+        Capability::of_text_model(&generator.template, &generator.style, generator.fills_in())
     }
 
     /// Whether requests run or wait.

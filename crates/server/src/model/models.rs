@@ -154,6 +154,11 @@ impl Models {
         meant.or_else(aliased).unwrap_or_else(|| name.to_owned())
     }
 
+    /// The operator's aliases.
+    pub fn aliases(&self) -> &[Alias] {
+        &self.aliases
+    }
+
     /// The model that an alias of the operator's stands for.
     pub fn alias_of(&self, name: &str) -> Option<String> {
         self.aliases.iter().find(|alias| alias.covers(name)).map(|alias| alias.model.clone())

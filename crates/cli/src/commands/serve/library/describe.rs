@@ -12,7 +12,7 @@ use ropeway_model::encoder::EncoderSpec;
 use ropeway_server::ModelFacts;
 use ropeway_server::library::{Description, Detail};
 use ropeway_server::model::capability::Capability;
-use ropeway_text::{ChatTemplate, OutputStyle, Tokenizer};
+use ropeway_text::{ChatTemplate, Infill, OutputStyle, Tokenizer};
 use ropeway_weights::gguf::{Kind, Metadata};
 use ropeway_weights::{Checkpoint, Config, WeightsError};
 use serde_json::{Map, Value, json};
@@ -62,7 +62,7 @@ fn capabilities(checkpoint: &Checkpoint) -> Vec<Capability> {
         return vec![Capability::Completion];
     };
     let style = OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some());
-    Capability::of_text_model(&template, &style, &tokenizer)
+    Capability::of_text_model(&template, &style, Infill::of(&tokenizer).is_some())
 }
 
 /// The template that it would be served with; one without is spoken to in ChatML.
