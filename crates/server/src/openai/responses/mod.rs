@@ -23,6 +23,7 @@ mod turn;
 mod writer;
 
 use axum::response::Response;
+use ropeway_executor::SamplingParams;
 use ropeway_generation::Identity;
 
 use super::OpenAiError;
@@ -40,7 +41,8 @@ use writer::Writer;
 
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let memory = Memory { app: Shared::clone(ask.app()), tenant: ask.client().tenant() };
-    let Opened::<ResponsesRequest> { request, model, caller } = ask.open().await?;
+    let Opened::<ResponsesRequest> { mut request, model, caller } = ask.open().await?;
+    request.defaults = model.sampling(SamplingParams::default());
     let included = request.included();
     let Turn { job, delivery, tools, echo, keeping } = Turn::read(memory, request, &caller.intake).await?;
     let events = generate(&model, job, caller).await.map_err(about_input)?;

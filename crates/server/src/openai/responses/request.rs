@@ -36,6 +36,9 @@ pub struct ResponsesRequest {
     pub(super) parallel_tool_calls: Option<bool>,
     pub(super) text: Option<Value>,
     pub(super) reasoning: Option<Value>,
+    /// What holds where it says nothing.
+    #[serde(skip)]
+    pub(super) defaults: SamplingParams,
     /// `auto` leaves out the oldest items where the context is too small; `disabled` is an error then.
     pub(super) truncation: Option<String>,
     pub(super) stream: Option<bool>,
@@ -160,7 +163,7 @@ impl ResponsesRequest {
             let what = "top_logprobs needs \"message.output_text.logprobs\" in include";
             return Err(RequestError::invalid(what).at("top_logprobs"));
         }
-        let plain = SamplingParams::default();
+        let plain = self.defaults.clone();
         let sampling = Sampling::new(SamplingParams {
             temperature: self.temperature.unwrap_or(plain.temperature),
             top_p: self.top_p.unwrap_or(plain.top_p),
