@@ -198,13 +198,13 @@ def openai_cancellation():
 
 
 def openai_structured():
-    answer = openai_client().chat.completions.parse(model=MODEL, messages=MOVED, response_format=Move, max_tokens=200)
+    answer = openai_client().chat.completions.parse(model=MODEL, messages=MOVED, response_format=Move, max_tokens=200, temperature=0)
     assert isinstance(answer.choices[0].message.parsed, Move), answer
-    answer = openai_client().responses.parse(model=MODEL, input=MOVED, text_format=Move, max_output_tokens=200)
+    answer = openai_client().responses.parse(model=MODEL, input=MOVED, text_format=Move, max_output_tokens=200, temperature=0)
     assert isinstance(answer.output_parsed, Move), answer
     named = {"type": "function", "function": {"name": "get_weather"}}
     answer = openai_client().chat.completions.create(
-        model=MODEL, messages=COLOURS, tools=[{"type": "function", "function": WEATHER}], tool_choice=named, max_tokens=200)
+        model=MODEL, messages=COLOURS, tools=[{"type": "function", "function": WEATHER}], tool_choice=named, max_tokens=200, temperature=0)
     call = answer.choices[0].message.tool_calls[0].function
     assert call.name == "get_weather" and "city" in json.loads(call.arguments)
 
@@ -256,11 +256,11 @@ def anthropic_tool_turns():
 def anthropic_structured():
     form = {"format": {"type": "json_schema", "schema": Move.model_json_schema()}}
     answer = anthropic_client().messages.create(
-        model="claude-x", messages=MOVED, max_tokens=200, extra_body={"output_config": form})
+        model="claude-x", messages=MOVED, max_tokens=200, temperature=0, extra_body={"output_config": form})
     Move.model_validate_json(answer.content[0].text)
     tool = {"name": WEATHER["name"], "input_schema": WEATHER["parameters"]}
     answer = anthropic_client().messages.create(
-        model="claude-x", messages=COLOURS, max_tokens=200, tools=[tool], tool_choice={"type": "any"})
+        model="claude-x", messages=COLOURS, max_tokens=200, temperature=0, tools=[tool], tool_choice={"type": "any"})
     call = answer.content[-1]
     assert call.type == "tool_use" and "city" in call.input
 
@@ -298,9 +298,9 @@ def ollama_client(key=KEY):
 
 def ollama_chat():
     client = ollama_client()
-    answer = client.chat(model=MODEL, messages=COLOURS, options={"num_predict": 6})
+    answer = client.chat(model=MODEL, messages=COLOURS, options={"num_predict": 6, "temperature": 0})
     assert answer.message.content and answer.done and answer.eval_count == 6
-    pieces = list(client.chat(model=MODEL, messages=COLOURS, options={"num_predict": 6}, stream=True))
+    pieces = list(client.chat(model=MODEL, messages=COLOURS, options={"num_predict": 6, "temperature": 0}, stream=True))
     assert pieces[-1].done and "".join(piece.message.content for piece in pieces)
     tools = [{"type": "function", "function": WEATHER}]
     turn = [*COLOURS, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "get_weather", "arguments": {}}}]},
@@ -317,10 +317,10 @@ def ollama_generate():
 
 
 def ollama_structured():
-    answer = ollama_client().chat(model=MODEL, messages=MOVED, format=Move.model_json_schema(), options={"num_predict": 200})
+    answer = ollama_client().chat(model=MODEL, messages=MOVED, format=Move.model_json_schema(), options={"num_predict": 200, "temperature": 0})
     Move.model_validate_json(answer.message.content)
     assert answer.done_reason == "stop"
-    answer = ollama_client().generate(model=MODEL, prompt=MOVED[0]["content"], format="json", options={"num_predict": 60})
+    answer = ollama_client().generate(model=MODEL, prompt=MOVED[0]["content"], format="json", options={"num_predict": 60, "temperature": 0})
     assert isinstance(json.loads(answer.response), dict)
 
 
