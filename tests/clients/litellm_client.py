@@ -63,7 +63,7 @@ def embeddings_and_ranking():
     vectors = litellm.embedding(model=f"openai/{EMBEDDER}", input=["a", "b"], **OPENAI)
     assert len(vectors.data) == 2
     # Of random weights: it ranks, in no sensible order.
-    for provider in ["infinity", "hosted_vllm", "cohere"]:
+    for provider in ["hosted_vllm", "jina_ai", "cohere"]:
         ranked = litellm.rerank(
             model=f"{provider}/cross-bert", query="What is blue?", documents=["The sky.", "Grass."], api_base=URL,
             api_key="none")

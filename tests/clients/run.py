@@ -49,7 +49,7 @@ CLIENTS = {
         ["llama-index-llms-openai-like", "llama-index-llms-ollama", "llama-index-embeddings-openai-like",
          "llama-index-embeddings-ollama"], "llama_index_client.py"),
     "aider": Client(["aider-chat"], "aider_client.py"),
-    "open-webui": Client([], "open_webui_calls.py"),
+    "open-webui": Client(["open-webui"], "open_webui_client.py"),
     "ai-sdk": Client([], "ai_sdk/run.sh"),
     "ollama-js": Client([], "ollama_js/run.sh", starts_server=True),
     "codex": Client([], "codex.sh", starts_server=True),
