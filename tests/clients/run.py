@@ -115,7 +115,7 @@ def run(client, python, ropeway, output):
     command = [python, script] if script.suffix == ".py" else [script]
     around = os.environ | {"ROPEWAY": ropeway, "PYTHONUNBUFFERED": "1"}
     if client.starts_server:
-        return subprocess.run(command, stdout=output, stderr=output, env=around, timeout=1800).returncode
+        return within(1800, command, output, around)
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--alias", "claude-*=smollm2:135m", *client.serve]
         if client.keys:
@@ -126,10 +126,23 @@ def run(client, python, ropeway, output):
             [ropeway, "serve", "--listen", "127.0.0.1:0", *flags], stdout=output, stderr=subprocess.PIPE, text=True)
         try:
             url = address(server, output)
-            return subprocess.run([*command, url], stdout=output, stderr=output, env=around, timeout=900).returncode
+            return within(900, [*command, url], output, around)
         finally:
             server.send_signal(signal.SIGTERM)
-            server.wait(60)
+            try:
+                server.wait(60)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+
+def within(seconds, command, output, around):
+    """The exit code of a command; if it takes longer, all that it started ends with it."""
+    running = subprocess.Popen(command, stdout=output, stderr=output, env=around, start_new_session=True)
+    try:
+        return running.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        raise
 
 
 def address(server, output):

@@ -88,7 +88,11 @@ fn failed_requests_are_counted_with_what_the_server_said() {
     let load = ["--concurrency", "2", "--requests", "4", "--repeat", "1", "--prompt", "100000"];
     let ran = sandbox.run(&[&["bench", "serve", "--url", &url], &load[..]].concat());
     assert_eq!(ran.code, Some(1));
-    assert!(ran.out.contains("4 x http 400, such as: HTTP 400: This model's maximum context length"), "{}", ran.out);
+    assert!(
+        ran.out.contains("4 x http 400, such as: HTTP 400: This model's maximum context length"),
+        "{}",
+        ran.out
+    );
     assert!(ran.err.contains("no request was answered"), "{}", ran.err);
 }
 

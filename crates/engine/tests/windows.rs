@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_engine::request::room;
-use ropeway_engine::{Completion, Engine, Handle, Request, Settings, Stepped, Tier};
+use ropeway_engine::{Completion, Engine, FinishReason, Handle, Request, Settings, Stepped, Tier};
 use ropeway_executor::Limits;
-use ropeway_testkit::{DiskNature, MockExecutor, SimClock, SimDisk};
+use ropeway_testkit::{DiskNature, Fault, MockExecutor, SimClock, SimDisk};
 
 /// Memory for 128 tokens, a context of 512, and nobody looks back further than 40.
 const LIMITS: Limits = Limits {
@@ -27,8 +27,12 @@ struct Bench {
 
 impl Bench {
     fn new(tier: Option<Arc<dyn Tier>>, clock: &SimClock) -> Self {
+        Self::with_faults(tier, clock, Vec::new())
+    }
+
+    fn with_faults(tier: Option<Arc<dyn Tier>>, clock: &SimClock, faults: Vec<Fault>) -> Self {
         let time = ropeway_engine::cost::CostModel::known([0.005, 0.001, 0.0003, 1e-7, 1e-7]);
-        let executor = MockExecutor::new(LIMITS).with_time(clock.clone(), time);
+        let executor = MockExecutor::new(LIMITS).with_time(clock.clone(), time).with_faults(faults);
         let settings = Settings { tier, ..Settings::default() };
         let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &settings);
         Self { engine, handle, clock: clock.clone() }
@@ -139,4 +143,17 @@ fn a_window_of_which_a_block_does_not_come_is_computed() {
     let again = after.ask(&question, 4);
     assert_eq!((said(&again), again.usage.cached), (expected(&question, 4), 0));
     assert!(after.handle.board().metrics().tier.failed_transfers > 0);
+}
+
+#[test]
+fn what_a_failed_text_left_behind_is_not_found_again() {
+    let poison = 899;
+    let mut bench = Bench::with_faults(None, &SimClock::new(), vec![Fault::Row(poison)]);
+    let mut question: Vec<u32> = prompt(1, 200).iter().map(|token| token % 800).collect();
+    let good = question.clone();
+    question[198] = poison;
+    let failed = bench.ask(&question, 4);
+    assert!(matches!(failed.reason, FinishReason::Failed(_)), "{:?}", failed.reason);
+    let again = bench.ask(&good, 4);
+    assert_eq!((said(&again), again.usage.cached), (expected(&good, 4), 0));
 }

@@ -206,6 +206,9 @@ impl Generator {
     fn single_tokens(&self, words: &[String]) -> Result<Vec<u32>, RequestError> {
         let mut tokens = Vec::new();
         for word in words {
+            if word.trim().is_empty() {
+                return Err(RequestError::invalid("a word has at least one character").at("bad_words"));
+            }
             let before = tokens.len();
             for form in [word.clone(), format!(" {}", word.trim_start())] {
                 if let [token] = self.tokenizer.encode(&form, MIDDLE)?[..] {
@@ -288,7 +291,9 @@ impl Generator {
     /// tokens than the context has room for, or when `interrupt` is raised, because nobody waits for the result any more.
     pub fn draft(&self, job: Job, interrupt: &Interrupt) -> Result<Drafted, RequestError> {
         let Job { prompt, context, structured, prediction, .. } = job;
-        let tokenizer = self.tokenizer.interrupted_by(interrupt).at_most(self.context());
+        // A prompt that is to be cut may be longer than the context.
+        let most = if job.last_prompt_tokens.is_some() { usize::MAX } else { self.context() };
+        let tokenizer = self.tokenizer.interrupted_by(interrupt).at_most(most);
         let (mut tokens, form, structured) = match prompt {
             Prompt::Conversation(mut conversation) => {
                 let tokens = conversation.encode(self, &tokenizer)?;

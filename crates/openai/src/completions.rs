@@ -46,7 +46,12 @@ impl CompletionRequest {
         let structured = self.structured.read()?;
         let speculation = self.speculation.read()?;
         let suffix = self.suffix.filter(|suffix| !suffix.is_empty());
-        let prompts = prompts(self.prompt)?.into_iter().map(|prompt| before(prompt, suffix.as_deref()));
+        let given = prompts(self.prompt)?;
+        if suffix.is_some() && given.len() > 1 {
+            let message = "a suffix is for one prompt; send the prompts one by one";
+            return Err(RequestError::invalid(message).at("suffix"));
+        }
+        let prompts = given.into_iter().map(|prompt| before(prompt, suffix.as_deref()));
         let prompts: Vec<Prompt> = prompts.collect::<Result<_, _>>()?;
         if speculation.prediction.is_some() && prompts.len() > 1 {
             let message = "a prediction is for one prompt; send the prompts one by one";

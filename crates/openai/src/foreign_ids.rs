@@ -20,14 +20,26 @@ pub enum IdsOf {
 impl IdsOf {
     /// The texts of a client that calls itself so, with foreign ids turned into the text that they stand for.
     pub fn read(self, user_agent: Option<&str>, texts: Vec<TextInput>) -> Vec<TextInput> {
-        let is_foreign = match self {
+        if self.are_foreign(user_agent) { texts.into_iter().map(as_text).collect() } else { texts }
+    }
+
+    /// Whether ids of a client that calls itself so are OpenAI's.
+    pub fn are_foreign(self, user_agent: Option<&str>) -> bool {
+        match self {
             IdsOf::Guess => user_agent.is_some_and(is_openai_library),
             IdsOf::Model => false,
             IdsOf::OpenAi => true,
-        };
-        if is_foreign { texts.into_iter().map(as_text).collect() } else { texts }
+        }
     }
 }
+
+/// Bytes that so many ids may stand for at most: those of the longest token, for each.
+pub fn most_bytes(ids: usize) -> usize {
+    ids.saturating_mul(LONGEST)
+}
+
+/// Bytes of `cl100k_base`'s longest token: many spaces.
+const LONGEST: usize = 128;
 
 /// `OpenAI/Python 2.8.0`, `AsyncOpenAI/Python 2.8.0`, `OpenAI/JS 6.9.1` and the like.
 fn is_openai_library(user_agent: &str) -> bool {
@@ -66,6 +78,13 @@ mod tests {
             assert_eq!(IdsOf::Guess.read(other, tokens()), tokens());
         }
         assert_eq!(IdsOf::Model.read(Some("OpenAI/Python 2.8.0"), tokens()), tokens());
+    }
+
+    #[test]
+    fn no_token_is_longer_than_what_is_set_aside_for_it() {
+        let longest =
+            (0..100_256).filter_map(|id| tiktoken_rs::cl100k_base_singleton().decode_bytes(&[id]).ok());
+        assert_eq!(longest.map(|bytes| bytes.len()).max(), Some(LONGEST));
     }
 
     #[test]

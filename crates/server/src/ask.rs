@@ -124,6 +124,11 @@ impl Ask {
         Ok(caller)
     }
 
+    /// Sets memory aside for so many bytes that are made of its body.
+    pub fn cover(&self, bytes: usize) -> Result<(), ApiError> {
+        self.intake.cover(bytes)
+    }
+
     /// What the client's program calls itself.
     pub fn user_agent(&self) -> Option<&str> {
         self.headers.get(USER_AGENT)?.to_str().ok()

@@ -64,6 +64,8 @@ pub struct Tls {
 struct Current {
     certificate: PathBuf,
     key: PathBuf,
+    /// When the files were last written before they were first read.
+    written: [Option<SystemTime>; 2],
     read: RwLock<Arc<CertifiedKey>>,
 }
 
@@ -76,7 +78,7 @@ impl ResolvesServerCert for Current {
 impl Current {
     /// When the files were last written, as far as can be told.
     fn written(&self) -> [Option<SystemTime>; 2] {
-        [&self.certificate, &self.key].map(|path| path.metadata().and_then(|data| data.modified()).ok())
+        written(&self.certificate, &self.key)
     }
 
     fn renew(&self) -> Result<(), TlsError> {
@@ -87,7 +89,7 @@ impl Current {
 
     /// Reads the files again whenever they change.
     async fn watch(self: Arc<Self>, glance: Duration) {
-        let mut known = self.written();
+        let mut known = self.written;
         loop {
             tokio::time::sleep(glance).await;
             let written = self.written();
@@ -105,6 +107,10 @@ impl Current {
             known = written;
         }
     }
+}
+
+fn written(certificate: &Path, key: &Path) -> [Option<SystemTime>; 2] {
+    [certificate, key].map(|path| path.metadata().and_then(|data| data.modified()).ok())
 }
 
 /// Reads a certificate and its key from PEM files.
@@ -126,8 +132,9 @@ fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
 impl Tls {
     /// Reads both from PEM files.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let written = written(certificate, key);
         let read = RwLock::new(Arc::new(read(certificate, key)?));
-        let current = Arc::new(Current { certificate: certificate.into(), key: key.into(), read });
+        let current = Arc::new(Current { certificate: certificate.into(), key: key.into(), written, read });
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()

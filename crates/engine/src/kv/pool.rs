@@ -185,20 +185,33 @@ impl Pool {
         }
     }
 
+    /// Takes the name of this content away, whether or not somebody holds it: nobody shall find it, in any tier.
+    pub fn discredit(&mut self, hash: BlockHash) {
+        let Some(block) = self.find(hash) else { return };
+        if self.blocks[block.0 as usize].refs > 0 {
+            return self.unname(block);
+        }
+        self.free_cached(block, hash);
+    }
+
     /// Gives up content that nobody holds, as if its block were needed; whether there was any.
     pub fn evict(&mut self, hash: BlockHash) -> bool {
         let unheld = |block: &BlockId| self.blocks[block.0 as usize].refs == 0;
         let Some(block) = self.find(hash).filter(unheld) else { return false };
+        self.free_cached(block, hash);
+        if let Some(news) = &mut self.news {
+            news.evicted.push((block, hash));
+        }
+        true
+    }
+
+    fn free_cached(&mut self, block: BlockId, hash: BlockHash) {
         self.index.remove(&hash);
         self.blocks[block.0 as usize].hash = None;
         self.unlink(block.0);
         self.link_front(block.0);
         self.counts.cached -= 1;
         self.counts.free += 1;
-        if let Some(news) = &mut self.news {
-            news.evicted.push((block, hash));
-        }
-        true
     }
 
     /// Whether more than one table holds `block`, so that none may write to it.

@@ -137,6 +137,8 @@ impl Sequence {
     /// Takes its blocks out of the prefix cache: what is in them is not to be trusted.
     pub fn distrust(&self, pool: &mut Pool) {
         self.table.held().iter().for_each(|block| pool.unname(*block));
+        let left = (0..self.table.left()).filter_map(|block| self.chain.get(block));
+        left.for_each(|hash| pool.discredit(hash));
     }
 
     /// Of `kept` blocks that it could keep, those that are of use: none where it would have to compute again what reads

@@ -11,7 +11,11 @@ use axum::http::{HeaderMap, Uri};
 
 use crate::error::{ApiError, Kind};
 
-/// What containers call the machine that they run on. These names are reserved for it, so that nobody else's DNS gives them.
+/// What this machine calls itself.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// What containers call the machine that they run on. A hostile resolver could give these names too, so that browsers may not
+/// use them.
 const CONTAINER_HOSTS: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
 
 /// Origins of programs on this machine, rather than of web pages: desktop applications, editors and browser extensions, whose
@@ -43,8 +47,7 @@ impl Hosts {
     /// asks only if some are given.
     pub fn new(listening: &[SocketAddr], names: &[String], origins: &[String]) -> Self {
         let public = listening.iter().any(|address| !address.ip().is_loopback());
-        let mut known = vec!["localhost".to_owned(), "127.0.0.1".into(), "[::1]".into()];
-        known.extend(CONTAINER_HOSTS.map(str::to_owned));
+        let mut known: Vec<_> = LOOPBACK.map(str::to_owned).into();
         known.extend(listening.iter().map(|address| bracketed(address.ip())));
         let names = (!public || !names.is_empty())
             .then(|| known.into_iter().chain(names.iter().map(|name| name.to_ascii_lowercase())).collect());
@@ -68,7 +71,9 @@ impl Hosts {
         let host = uri.authority().map(axum::http::uri::Authority::as_str).or_else(|| header(HOST));
         if let (Some(names), Some(host)) = (&self.names, host) {
             let name = without_port(host).to_ascii_lowercase();
-            if !names.contains(&name) {
+            let is_program = !headers.contains_key(ORIGIN) && !headers.contains_key("sec-fetch-site");
+            let is_container = is_program && CONTAINER_HOSTS.contains(&name.as_str());
+            if !names.contains(&name) && !is_container {
                 let what = format!(
                     "this server does not answer to the name {name:?}; start it with --allowed-host {name}"
                 );
@@ -84,6 +89,18 @@ impl Hosts {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a request calls this machine by a name that no web page of another can have: rights that depend on the
+    /// asker's address do so only then.
+    pub fn is_called_by_its_own_name(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        let header = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let Some(host) = uri.authority().map(axum::http::uri::Authority::as_str).or(header) else {
+            return true;
+        };
+        let name = without_port(host).to_ascii_lowercase();
+        let is_known = self.names.as_ref().is_some_and(|names| names.contains(&name));
+        is_known || LOOPBACK.contains(&name.as_str()) || CONTAINER_HOSTS.contains(&name.as_str())
     }
 
     /// Whether it is an origin that was allowed, or one of this machine's where those are trusted.
@@ -111,10 +128,8 @@ fn is_local(origin: &str) -> bool {
     let Some((scheme, authority)) = origin.split_once("://") else { return false };
     let name = without_port(authority);
     match scheme {
-        // No resolver asks anybody for names below localhost: RFC 6761.
-        "http" | "https" => {
-            ["localhost", "127.0.0.1", "[::1]"].contains(&name) || name.ends_with(".localhost")
-        }
+        // Other names below localhost are not safe: some systems ask a resolver for them.
+        "http" | "https" => LOOPBACK.contains(&name) || name == "tauri.localhost",
         _ => LOCAL_SCHEMES.contains(&scheme),
     }
 }
@@ -172,6 +187,22 @@ mod tests {
         assert!(check(&hosts, "host.docker.internal:11434", None));
         assert!(!check(&hosts, "host.docker.internal.evil.example", None));
         assert!(!check(&hosts, "evil.docker.internal", None));
+        let page = Some("http://host.docker.internal:11434");
+        assert!(
+            !check(&hosts, "host.docker.internal:11434", page),
+            "a page that a hostile resolver sent here"
+        );
+    }
+
+    #[test]
+    fn rights_of_this_machine_need_its_own_name_even_where_others_are_answered() {
+        let hosts = Hosts::new(&["0.0.0.0:8000".parse().unwrap()], &[], &[]);
+        let own = |host: &str| {
+            let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+            hosts.is_called_by_its_own_name(&Uri::from_static("/"), &headers)
+        };
+        assert!(own("localhost:8000") && own("127.0.0.1:8000") && own("[::1]"));
+        assert!(!own("evil.example:8000") && !own("localhost.evil.example"));
     }
 
     #[test]
@@ -210,6 +241,7 @@ mod tests {
             "https://evil.example",
             "null",
             "http://localhost.evil.example",
+            "http://evil.localhost",
             "http://evil.example:11434",
             "http://127.0.0.1.evil.example",
             "http://localhost:3000.evil.example",

@@ -164,7 +164,9 @@ impl Client {
 impl Guard {
     /// Where a request comes from.
     pub fn origin(&self, request: &Request) -> Origin {
-        self.proxies.origin(peer(request), request.headers())
+        let origin = self.proxies.origin(peer(request), request.headers());
+        let is_own_name = self.hosts.is_called_by_its_own_name(request.uri(), request.headers());
+        Origin { is_local: origin.is_local && is_own_name, ..origin }
     }
 
     fn client(&self, key: Option<Found<'_>>, origin: Origin) -> Client {

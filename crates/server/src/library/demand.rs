@@ -17,9 +17,13 @@ use tokio::sync::watch;
 use crate::app::Shared;
 use crate::error::{ApiError, Kind};
 use crate::guard::rights::Rights;
+use crate::library::Detail;
 
 /// Longest time that a question waits for its model: as long as Ollama waits. Clients have given up by then as a rule.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// Models that are being loaded or stand in line for it.
+const MOST_LOADING: usize = 16;
 
 /// Questions that wait for one model. Each holds its body and a connection.
 const MOST_WAITING: usize = 256;
@@ -42,6 +46,9 @@ pub async fn bring(app: &Shared, rights: &Rights, name: &str) -> Result<(), ApiE
     if !rights.may_use(derived.as_ref().map_or(&base, |derived| &derived.name)) {
         return Err(ApiError::new(Kind::NotFound, format!("model {name:?} not found")).about("model"));
     }
+    // What is not on disk does not stand in line with what is.
+    let known = base.clone();
+    shelf.with(move |library| library.describe(&known, Detail::Brief).map(drop)).await?;
     let mut outcome = shelf.demands.join(app, base)?;
     let ended = tokio::time::timeout(LONGEST_WAIT, outcome.wait_for(Option::is_some)).await;
     match ended {
@@ -58,6 +65,9 @@ impl Demands {
         if let Some(end) = loading.get(&model) {
             let is_full = end.receiver_count() >= MOST_WAITING;
             return if is_full { Err(still_loading(&model)) } else { Ok(end.subscribe()) };
+        }
+        if loading.len() >= MOST_LOADING {
+            return Err(still_loading(&model));
         }
         let (end, outcome) = watch::channel(None);
         let end = Arc::new(end);

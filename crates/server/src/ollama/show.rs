@@ -45,7 +45,10 @@ pub async fn show(mut ask: Ask) -> Result<Json<Value>, OllamaError> {
     let name = request.model().ok_or_else(no_model)?;
     let detail = if request.verbose == Some(true) { Detail::Full } else { Detail::Brief };
     let visible = ask.app().models.visible_to(ask.client().rights());
-    let derived = ask.app().models.derived_named(name).filter(|derived| visible.has(&derived.name));
+    let derived = ask.app().models.derived_named(name);
+    if derived.as_ref().is_some_and(|derived| !visible.has(&derived.name)) {
+        return Err(visible.absent(name).into());
+    }
     let mut description = describe(ask.app(), ask.client(), name, detail).await?;
     if derived.is_none() && !visible.has(&description.name) {
         return Err(visible.absent(name).into());

@@ -21,6 +21,9 @@ use crate::guard::Client;
 use crate::intake::shape::{Field, Holds};
 use crate::model::unix_seconds;
 
+/// Items that may be added at a time, as with OpenAI.
+const MOST_ADDED: usize = 20;
+
 /// A conversation to be made or changed, or items to be added to one.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub struct ConversationRequest {
@@ -97,11 +100,14 @@ pub async fn add_items(Path(id): Path<String>, mut ask: Ask) -> Result<Json<Valu
     let request: ConversationRequest = ask.body().await?;
     let memory = memory(&ask);
     let items = admit(&memory, request.items)?;
+    // References are short, and what they stand for is not.
+    ask.cover(items.iter().map(|item| item.parsed_bytes()).sum())?;
     let told = list(items.iter().map(|item| item.value()).collect(), false);
-    let added = memory.app.responses.change_conversation(memory.tenant, &id, unix_seconds(), |kept| {
-        kept.items.extend(items);
-    });
-    added.ok_or_else(|| missing("Conversation", &id))?;
+    let added = memory
+        .app
+        .responses
+        .change_conversation(memory.tenant, &id, unix_seconds(), |kept| kept.extend(items));
+    added.ok_or_else(|| missing("Conversation", &id))??;
     Ok(Json(told))
 }
 
@@ -134,6 +140,10 @@ fn memory(ask: &Ask) -> Memory {
 }
 
 fn admit(memory: &Memory, items: Option<Vec<Value>>) -> Result<Items, ApiError> {
+    if items.as_ref().is_some_and(|items| items.len() > MOST_ADDED) {
+        let what = format!("at most {MOST_ADDED} items at a time; send the rest after them");
+        return Err(ApiError::invalid(what).about("items"));
+    }
     let given = memory.resolve(items.unwrap_or_default())?;
     memory.admit(given)
 }

@@ -71,6 +71,7 @@ async fn what_is_no_conversation_is_refused() {
     for (wrong, field) in [
         (json!({"metadata": {"a": 1}}), "metadata"),
         (json!({"items": ["text"]}), "input.0"),
+        (json!({"items": vec![json!({"role": "user", "content": "x"}); 21]}), "items"),
         (json!({"items": [{"type": "item_reference", "id": "msg_none"}]}), "input.0"),
     ] {
         let (status, error) = ask(&app, post("/v1/conversations", &[], &wrong)).await;
@@ -78,4 +79,21 @@ async fn what_is_no_conversation_is_refused() {
         assert_eq!(error["error"]["param"], field);
     }
     assert_eq!(ask(&app, responses(&[], &json!({"conversation": 5}))).await.0, 400);
+}
+
+#[tokio::test]
+async fn a_page_is_not_made_long_by_short_references_to_a_long_item() {
+    let Some(app) = app(|_| ()) else { return };
+    let long = json!({"role": "user", "content": "x".repeat(120_000)});
+    let (_, made) = ask(&app, post("/v1/conversations", &[], &json!({"items": [long]}))).await;
+    let path = format!("/v1/conversations/{}/items", made["id"].as_str().expect("an id"));
+    let (_, first) = ask(&app, get(&path, &[])).await;
+    let reference = json!({"type": "item_reference", "id": first["data"][0]["id"]});
+    for _ in 0..3 {
+        let (status, added) = ask(&app, post(&path, &[], &json!({"items": vec![&reference; 20]}))).await;
+        assert_eq!((status, added["data"].as_array().map(Vec::len)), (200, Some(20)));
+    }
+    let (_, page) = ask(&app, get(&format!("{path}?limit=100"), &[])).await;
+    let listed = page["data"].as_array().expect("a list").len();
+    assert!((1..40).contains(&listed) && page["has_more"] == true, "{listed} of 61 items");
 }

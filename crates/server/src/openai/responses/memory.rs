@@ -106,9 +106,11 @@ impl Memory {
             tracing::warn!(conversation = id, "there is no room to store what was said");
             return;
         };
-        self.app.responses.change_conversation(self.tenant, id, now, |kept| {
-            kept.items.extend(input.iter().cloned().chain(output));
-        });
+        let said: Items = input.iter().cloned().chain(output).collect();
+        let extended = self.app.responses.change_conversation(self.tenant, id, now, |kept| kept.extend(said));
+        if let Some(Err(error)) = extended {
+            tracing::warn!(conversation = id, %error, "what was said is not stored");
+        }
     }
 }
 

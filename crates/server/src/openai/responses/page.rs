@@ -14,6 +14,9 @@ const USUAL: usize = 20;
 /// Items on the longest page.
 const MOST: usize = 100;
 
+/// Bytes of the longest page's items, unless one alone has more.
+const MOST_BYTES: usize = 4 << 20;
+
 /// Which part of a list is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
@@ -58,9 +61,18 @@ impl Page {
             }
         };
         let rest = &order[from..];
-        let page = &rest[..rest.len().min(self.limit)];
+        let page = &rest[..rest.len().min(self.limit).min(fitting(rest))];
         Ok(list(page.iter().map(|item| item.value()).collect(), rest.len() > page.len()))
     }
+}
+
+/// How many of these items make a page that is not too long; one at least.
+fn fitting(items: &[&Arc<Item>]) -> usize {
+    let ends = items.iter().scan(0, |bytes: &mut usize, item| {
+        *bytes = bytes.saturating_add(item.text_bytes());
+        Some(*bytes)
+    });
+    ends.take_while(|end| *end <= MOST_BYTES).count().max(1)
 }
 
 /// A list as clients know it.

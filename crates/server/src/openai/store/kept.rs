@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::item::{Charge, Items, OVERHEAD};
+use crate::error::ApiError;
 
 /// Tells whoever writes a response to stop.
 pub type Cancel = Arc<Notify>;
@@ -129,6 +130,9 @@ impl NewConversation {
 /// Bytes of the longest metadata: 16 names of 64 characters with values of 512 characters.
 const MOST_METADATA_BYTES: usize = 16 * (64 + 512);
 
+/// Items of a conversation. Their bytes are charged to those who sent them, the list itself to nobody.
+const MOST_ITEMS: usize = 10_000;
+
 /// A conversation that is kept.
 #[derive(Clone, Debug)]
 pub struct KeptConversation {
@@ -142,6 +146,16 @@ pub struct KeptConversation {
 }
 
 impl KeptConversation {
+    /// Adds what was said, unless the conversation is as long as one may be.
+    pub fn extend(&mut self, items: Items) -> Result<(), ApiError> {
+        if self.items.len() + items.len() > MOST_ITEMS {
+            let what = format!("a conversation has at most {MOST_ITEMS} items; begin another one");
+            return Err(ApiError::invalid(what).about("conversation"));
+        }
+        self.items.extend(items);
+        Ok(())
+    }
+
     /// The conversation as clients see it.
     pub fn value(&self) -> Value {
         json!({

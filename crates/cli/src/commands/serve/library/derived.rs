@@ -10,6 +10,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_hub::checksum::Sha256;
 use ropeway_server::error::ApiError;
@@ -20,6 +21,9 @@ use super::told::unusable_store;
 
 /// A file larger than this is not ours: it holds some prompts.
 const LARGEST: u64 = 16 << 20;
+
+/// Files written so far: two at once have names of their own.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Where they are.
 #[derive(Clone, Debug)]
@@ -46,12 +50,18 @@ impl DerivedModels {
     /// Keeps a model, in the place of one of the same name.
     pub fn keep(&self, model: &Derived) -> Result<(), ApiError> {
         let path = self.path(&model.name);
-        let new = path.with_extension(format!("new-{}", std::process::id()));
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let new = path.with_extension(format!("new-{}-{number}", std::process::id()));
+        let text = serde_json::to_vec_pretty(model).map_err(|error| unwritten(&path, &error.into()))?;
+        if text.len() as u64 >= LARGEST {
+            let what =
+                format!("a model has at most {LARGEST} bytes of texts; shorten its messages or license");
+            return Err(ApiError::invalid(what));
+        }
         let write = || {
             fs::create_dir_all(self.folder())?;
             let mut file = File::create(&new)?;
-            serde_json::to_writer_pretty(&mut file, model)?;
-            file.write_all(b"\n")?;
+            file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&new, &path)
         };
