@@ -142,7 +142,7 @@ pub async fn send(app: &Arc<App>, request: Request<Body>) -> Response<Body> {
 
 /// Its text.
 pub async fn text(response: Response<Body>) -> String {
-    let bytes = to_bytes(response.into_body(), 1 << 20).await.expect("a body");
+    let bytes = to_bytes(response.into_body(), 16 << 20).await.expect("a body");
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
