@@ -46,22 +46,31 @@ stream_max_retries = 0
 CONFIG
 
 cd "$work/project"
-# The CLI takes an answer without an end for an error; so small a model sometimes finds none.
-for try in 1 2 3 4 5 6 7 8; do
-  if HOME="$work/home" CODEX_HOME="$work/home/.codex" timeout 120 "$codex" exec --json --skip-git-repo-check \
-    "What is the capital of France?" < /dev/null > "$work/turn.jsonl" 2> "$work/errors"; then
-    break
-  fi
-  echo "again   codex: try $try had no end"
-done
+# A turn with these flags. The CLI takes an answer without an end for an error; so small a model sometimes finds none.
+turn() {
+  for try in 1 2 3 4 5 6 7 8; do
+    if HOME="$work/home" CODEX_HOME="$work/home/.codex" CODEX_OSS_BASE_URL="$url/v1" timeout 120 "$codex" exec --json \
+      --skip-git-repo-check "$@" "What is the capital of France?" < /dev/null > "$work/turn.jsonl" 2> "$work/errors"; then
+      return
+    fi
+    echo "again   codex $*: try $try had no end"
+  done
+}
 
-python3 - "$work/turn.jsonl" << 'CHECK' || { cat "$work/turn.jsonl" "$work/errors" "$work/log"; exit 1; }
+check() {
+  python3 - "$work/turn.jsonl" "$*" << 'CHECK' || { cat "$work/turn.jsonl" "$work/errors" "$work/log"; exit 1; }
 import json, sys
 
-events = [json.loads(line) for line in open(sys.argv[1])]
+events = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
 done = [event for event in events if event["type"] == "turn.completed"]
 assert done and done[0]["usage"]["output_tokens"] > 0, events
 items = [event["item"] for event in events if event["type"] == "item.completed" and event["item"]["type"] != "error"]
 said = [item.get("text", item["type"]) for item in items]
-print(f"ok      codex ({done[0]['usage']['input_tokens']} tokens of prompt): {str(said)[:80]}")
+print(f"ok      codex {sys.argv[2]} ({done[0]['usage']['input_tokens']} tokens of prompt): {str(said)[:80]}")
 CHECK
+}
+
+turn && check
+# It looks at Ollama's version and models first. Without the setting, `exec` of 0.166 contradicts its own flag.
+oss=(--oss --local-provider ollama -c model_provider=ollama -m "${MODEL:-smollm2:135m}")
+turn "${oss[@]}" && check "${oss[@]:0:3}"
