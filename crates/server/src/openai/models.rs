@@ -23,6 +23,7 @@ pub async fn list(
         return Ok(Json(anthropic::list_models(&visible)));
     }
     let mut data: Vec<_> = visible.all().iter().map(|model| describe(model)).collect();
+    data.extend(aliased(&app, visible));
     data.extend(others(&app, visible).await?);
     Ok(Json(json!({ "object": "list", "data": data })))
 }
@@ -40,6 +41,18 @@ pub async fn one(
         (None, Some(other)) => Ok(Json(other.clone())),
         (None, None) => Ok(Json(describe(&*visible.find(&id)?))),
     }
+}
+
+/// Models by the other names that the operator gave them, as far as these are names and not patterns.
+fn aliased(app: &Shared, visible: Visible<'_>) -> Vec<Value> {
+    let names = app.models.aliases().iter().filter(|alias| !alias.pattern.ends_with('*'));
+    let described = names.filter_map(|alias| {
+        let model = visible.loaded(&alias.model)?;
+        let mut row = describe(&model);
+        (row["id"], row["root"]) = (alias.pattern.clone().into(), model.name.clone().into());
+        Some(row)
+    });
+    described.collect()
 }
 
 /// Models that are not served as such: those that embed, those made of others, and those that a question would load.

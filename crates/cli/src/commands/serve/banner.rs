@@ -9,11 +9,12 @@ pub fn ready(app: &App, urls: &[String], access: &str) -> String {
     let first = names.first().map_or("", String::as_str);
     let url = urls.first().map_or("", String::as_str);
     let aliases = aliases(app, first);
+    let key = if app.guard.keys.is_empty() { "" } else { " -H 'authorization: Bearer KEY'" };
     format!(
         "\
 ropeway serves {names} on {urls}
 
-  try:       curl {url}/v1/chat/completions -H 'content-type: application/json' \\
+  try:       curl {url}/v1/chat/completions -H 'content-type: application/json'{key} \\
                -d '{{\"model\": \"{first}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'
   OpenAI:    OPENAI_BASE_URL={url}/v1
   Anthropic: ANTHROPIC_BASE_URL={url}
