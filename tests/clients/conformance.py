@@ -28,7 +28,8 @@ import pydantic
 URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
 # The keys that the server knows: one for everything, one that may ask for one thing at a time.
 KEY, ONE_AT_A_TIME = "sk-everything", "sk-one-at-a-time"
-MODEL, EMBEDDER = (model.id for model in openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY).models.list().data[:2])
+MODELS = [model.id for model in openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY).models.list().data]
+MODEL, EMBEDDER = MODELS[0], next(name for name in MODELS if "minilm" in name)
 COLOURS = [{"role": "user", "content": "Name three colours."}]
 # Long enough to be still running when the next thing is asked.
 LONG = 2000
