@@ -12,7 +12,7 @@ mod store;
 pub(crate) use store::OllamaStore;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use self::manifest::Weights;
 use super::cache::create_parent;
@@ -67,10 +67,16 @@ pub(crate) fn fetch(
 ) -> Result<Fetched, SourceError> {
     let registry = Registry::new(around, name)?;
     let weights = registry.weights()?;
-    let downloaded = registry.download(weights, report)?;
+    let downloaded = around.config.home.join("downloads").join(weights.file_name());
     let target = staging.model().join(FILE_NAME);
+    create_parent(&downloaded)?;
+    // Whoever pulls the same blob under another name waits until this one has moved away.
+    let lock = Lock::acquire(&downloaded.with_extension("lock"), around.cancel, || ())
+        .map_err(SourceError::from_lock)?;
+    registry.download(weights, &downloaded, report)?;
     fs::rename(&downloaded, &target).map_err(SourceError::io("create", &target))?;
     transfer::settle(&downloaded);
+    drop(lock);
     let checked = checked(around, &target, FILE_NAME, weights, report)?;
     Ok(Fetched { place: Place::Staged, files: vec![checked], source: label(name) })
 }
@@ -107,23 +113,17 @@ impl<'a> Registry<'a> {
         Weights::of_manifest(&while_busy(self.around.cancel, || self.client.read(ask))?)
     }
 
-    /// Brings the blob into a folder that outlives this pull, so that the next one can go on.
-    fn download(&self, weights: Weights, report: Report<'_>) -> Result<PathBuf, SourceError> {
-        let config = self.around.config;
-        let target = config.home.join("downloads").join(weights.file_name());
-        create_parent(&target)?;
-        let _lock = Lock::acquire(&target.with_extension("lock"), self.around.cancel, || ())
-            .map_err(SourceError::from_lock)?;
-        if fs::metadata(&target).is_ok_and(|kind| kind.len() == weights.bytes) {
+    /// Brings the blob to a place that outlives this pull, so that the next one can go on.
+    fn download(&self, weights: Weights, target: &Path, report: Report<'_>) -> Result<(), SourceError> {
+        if fs::metadata(target).is_ok_and(|kind| kind.len() == weights.bytes) {
             // An earlier pull ended before it could be shown.
-            return Ok(target);
+            return Ok(());
         }
-        let needed = weights.bytes.saturating_sub(transfer::bytes_here(&target, weights.bytes));
-        space::check(&target, needed)?;
+        let needed = weights.bytes.saturating_sub(transfer::bytes_here(target, weights.bytes));
+        space::check(target, needed)?;
         let url = format!("{}/blobs/{}", self.base, weights.digest());
-        let (client, name, how) = (&self.client, self.shown.as_str(), config.transfers);
-        Transfer { client, url: &url, name, size: weights.bytes, target: &target, how }.run(report)?;
-        Ok(target)
+        let (client, name, how) = (&self.client, self.shown.as_str(), self.around.config.transfers);
+        Transfer { client, url: &url, name, size: weights.bytes, target, how }.run(report)
     }
 }
 
