@@ -17,21 +17,8 @@ if [ ! -x "$claude" ] || ! "$claude" --version > /dev/null 2>&1; then
   (cd "$cache/node_modules/@anthropic-ai/claude-code" && if [ -f install.cjs ]; then node install.cjs; fi)
 fi
 
-if [ -z "${ROPEWAY:-}" ]; then
-  cargo build --quiet --release -p ropeway-cli
-  ROPEWAY="${CARGO_TARGET_DIR:-target}/release/ropeway"
-fi
-
-work="$(mktemp -d)"
-"$ROPEWAY" serve --any-model --listen 127.0.0.1:0 --model "${MODEL:-smollm2:135m}" > "$work/log" 2>&1 &
-server=$!
-trap 'kill "$server" 2> /dev/null || true; wait "$server" 2> /dev/null || true; rm -rf "$work"' EXIT
-
-url=""
-until url="$(grep -o -m 1 'http://127.0.0.1:[0-9]*' "$work/log" 2> /dev/null)"; do
-  if ! kill -0 "$server" 2> /dev/null; then cat "$work/log"; exit 1; fi
-  sleep 0.1
-done
+. tests/clients/server.sh
+start_server --any-model --model "${MODEL:-smollm2:135m}"
 
 mkdir "$work/home"
 cd "$work/home"
