@@ -1,55 +1,39 @@
 //! Blocks that leave memory and come back from a simulated disk.
 
+mod bench;
+mod windows;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropeway_engine::{
-    Completion, Engine, Event, EventStream, FinishReason, Handle, Request, Settings, Stepped,
-};
+use bench::{Bench, said};
+use ropeway_engine::{Completion, Event, EventStream, FinishReason, Request, Stepped};
 use ropeway_executor::Limits;
 use ropeway_testkit::{DiskNature, MockExecutor, SimClock, SimDisk};
 
 const LIMITS: Limits =
     Limits { block_tokens: 16, blocks: 24, context: 512, step_tokens: 64, step_rows: 8, ..Limits::EXAMPLE };
 
-/// An engine on a clock and a disk.
-struct Bench {
-    engine: Engine,
-    handle: Handle,
-    clock: SimClock,
+/// How this file's tests ask an engine.
+trait Asking {
+    fn rest(&mut self);
+    fn ask_briefly(&mut self, prompt: &[u32]) -> Completion;
+    fn submit(&self, prompt: &[u32]) -> EventStream;
 }
 
 fn bench(disk: &SimDisk, clock: &SimClock) -> Bench {
-    let time = ropeway_engine::cost::CostModel::known([0.005, 0.001, 0.0003, 1e-7, 1e-7]);
-    let executor = MockExecutor::new(LIMITS).with_time(clock.clone(), time);
-    let settings = Settings { tier: Some(Arc::new(disk.clone())), ..Settings::default() };
-    let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &settings);
-    Bench { engine, handle, clock: clock.clone() }
+    Bench::new(LIMITS, Some(Arc::new(disk.clone())), clock, Vec::new())
 }
 
-impl Bench {
-    fn turn_until_idle(&mut self) {
-        loop {
-            match self.engine.step() {
-                Stepped::Ran => {}
-                Stepped::Waiting => self.clock.advance(Duration::from_millis(1)),
-                Stepped::Idle => return,
-                Stepped::Lost => panic!("the device was lost"),
-            }
-            self.engine.roster().audit();
-        }
-    }
-
+impl Asking for Bench {
     /// Lets everything be stored that is worth it.
     fn rest(&mut self) {
         self.clock.advance(Duration::from_secs(2));
         self.turn_until_idle();
     }
 
-    fn ask(&mut self, prompt: &[u32]) -> Completion {
-        let mut stream = self.submit(prompt);
-        self.turn_until_idle();
-        stream.collect()
+    fn ask_briefly(&mut self, prompt: &[u32]) -> Completion {
+        self.ask(prompt, 4)
     }
 
     fn submit(&self, prompt: &[u32]) -> EventStream {
@@ -65,10 +49,6 @@ fn expected(prompt: &[u32]) -> Vec<u32> {
     MockExecutor::expected(&LIMITS, prompt, 0, 4)
 }
 
-fn said(completion: &Completion) -> Vec<u32> {
-    completion.tokens.iter().map(|sampled| sampled.token).collect()
-}
-
 fn new_disk(clock: &SimClock, nature: DiskNature) -> SimDisk {
     SimDisk::new(clock.clone(), nature)
 }
@@ -79,12 +59,12 @@ fn what_was_computed_before_a_restart_is_not_computed_again() {
     let disk = new_disk(&clock, DiskNature::RELIABLE);
     let question = prompt(1, 100);
     let mut before = bench(&disk, &clock);
-    let first = before.ask(&question);
+    let first = before.ask_briefly(&question);
     assert_eq!((first.usage.cached, disk.blocks()), (0, 0), "nothing is stored at once");
     before.rest();
     assert_eq!(disk.blocks(), 6);
     drop(before);
-    let again = bench(&disk, &clock).ask(&question);
+    let again = bench(&disk, &clock).ask_briefly(&question);
     assert_eq!((again.usage.cached, again.usage.fetched), (96, 96));
     assert_eq!((said(&again), said(&first)), (expected(&question), expected(&question)));
     assert!(again.usage.first_token < first.usage.first_token / 3, "{:?}", again.usage);
@@ -95,7 +75,7 @@ fn the_end_of_an_engine_stores_what_has_a_name() {
     let clock = SimClock::new();
     let disk = new_disk(&clock, DiskNature::RELIABLE);
     let mut bench = bench(&disk, &clock);
-    bench.ask(&prompt(1, 100));
+    bench.ask_briefly(&prompt(1, 100));
     bench.engine.end(Duration::from_secs(1));
     assert_eq!(disk.blocks(), 6);
 }
@@ -108,7 +88,7 @@ fn agents_that_take_turns_find_their_blocks_again_with_memory_for_few() {
     for round in 0..3 {
         for agent in 0..10 {
             let question = prompt(agent, 160);
-            let answer = bench.ask(&question);
+            let answer = bench.ask_briefly(&question);
             assert_eq!(said(&answer), expected(&question));
             let cached = if round == 0 { 0 } else { 144 };
             assert_eq!(answer.usage.cached, cached, "agent {agent} in round {round}");
@@ -125,7 +105,7 @@ fn two_that_begin_alike_fetch_what_they_share_once() {
     let disk = new_disk(&clock, DiskNature::RELIABLE);
     let question = prompt(1, 100);
     let mut before = bench(&disk, &clock);
-    before.ask(&question);
+    before.ask_briefly(&question);
     before.rest();
     drop(before);
     let mut after = bench(&disk, &clock);
@@ -144,11 +124,11 @@ fn a_disk_that_never_answers_costs_patience_and_no_answer() {
     let disk = new_disk(&clock, DiskNature { hangs: 1.0, ..DiskNature::RELIABLE });
     let question = prompt(1, 100);
     let mut bench = bench(&disk, &clock);
-    bench.ask(&question);
+    bench.ask_briefly(&question);
     bench.rest();
     bench.handle.evict(bench.handle.names(&[], &question), false);
     bench.turn_until_idle();
-    let answer = bench.ask(&question);
+    let answer = bench.ask_briefly(&question);
     assert_eq!((said(&answer), answer.usage.cached), (expected(&question), 0));
     assert!(bench.handle.board().metrics().tier.failed_transfers > 0);
 }
@@ -160,7 +140,7 @@ fn streams_go_on_while_another_waits_for_its_blocks() {
     let disk = new_disk(&clock, slow);
     let question = prompt(1, 160);
     let mut before = bench(&disk, &clock);
-    before.ask(&question);
+    before.ask_briefly(&question);
     before.rest();
     drop(before);
     let mut after = bench(&disk, &clock);
@@ -187,7 +167,7 @@ fn cancelling_a_request_whose_blocks_are_on_their_way_frees_its_memory() {
     let disk = new_disk(&clock, DiskNature { latency: Duration::from_secs(1), ..DiskNature::RELIABLE });
     let question = prompt(1, 320);
     let mut before = bench(&disk, &clock);
-    before.ask(&question);
+    before.ask_briefly(&question);
     before.rest();
     drop(before);
     let mut after = bench(&disk, &clock);
@@ -205,7 +185,7 @@ fn it_is_known_where_blocks_are_and_they_can_be_sent_away() {
     let disk = new_disk(&clock, DiskNature::RELIABLE);
     let question = prompt(1, 100);
     let mut bench = bench(&disk, &clock);
-    bench.ask(&question);
+    bench.ask_briefly(&question);
     let names = bench.handle.names(&[], &question);
     let where_are = |bench: &mut Bench| {
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -221,5 +201,5 @@ fn it_is_known_where_blocks_are_and_they_can_be_sent_away() {
     assert_eq!(where_are(&mut bench), (0, 6));
     bench.handle.evict(names.clone(), true);
     assert_eq!(where_are(&mut bench), (0, 0));
-    assert!(matches!(bench.ask(&question).reason, FinishReason::Length));
+    assert!(matches!(bench.ask_briefly(&question).reason, FinishReason::Length));
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_engine::request::room;
-use ropeway_engine::{Completion, Engine, FinishReason, Handle, Request, Settings, Stepped, Tier};
+use ropeway_engine::{FinishReason, Request, Stepped, Tier};
 use ropeway_executor::Limits;
 use ropeway_testkit::{DiskNature, Fault, MockExecutor, SimClock, SimDisk};
+
+use crate::bench::{Bench, said};
 
 /// Memory for 128 tokens, a context of 512, and nobody looks back further than 40.
 const LIMITS: Limits = Limits {
@@ -19,50 +21,12 @@ const LIMITS: Limits = Limits {
     ..Limits::EXAMPLE
 };
 
-struct Bench {
-    engine: Engine,
-    handle: Handle,
-    clock: SimClock,
-}
-
-impl Bench {
-    fn new(tier: Option<Arc<dyn Tier>>, clock: &SimClock) -> Self {
-        Self::with_faults(tier, clock, Vec::new())
-    }
-
-    fn with_faults(tier: Option<Arc<dyn Tier>>, clock: &SimClock, faults: Vec<Fault>) -> Self {
-        let time = ropeway_engine::cost::CostModel::known([0.005, 0.001, 0.0003, 1e-7, 1e-7]);
-        let executor = MockExecutor::new(LIMITS).with_time(clock.clone(), time).with_faults(faults);
-        let settings = Settings { tier, ..Settings::default() };
-        let (engine, handle) = Engine::new(Box::new(executor), Arc::new(clock.clone()), &settings);
-        Self { engine, handle, clock: clock.clone() }
-    }
-
-    fn turn_until_idle(&mut self) {
-        loop {
-            match self.engine.step() {
-                Stepped::Ran => {}
-                Stepped::Waiting => self.clock.advance(Duration::from_millis(1)),
-                Stepped::Idle => return,
-                Stepped::Lost => panic!("the device was lost"),
-            }
-            self.engine.roster().audit();
-        }
-    }
-
-    fn ask(&mut self, prompt: &[u32], new: usize) -> Completion {
-        let mut stream = self.handle.submit(Request::greedy(prompt.to_vec(), new)).expect("room");
-        self.turn_until_idle();
-        stream.collect()
-    }
+fn bench(tier: Option<Arc<dyn Tier>>, clock: &SimClock) -> Bench {
+    Bench::new(LIMITS, tier, clock, Vec::new())
 }
 
 fn prompt(of: u32, len: u32) -> Vec<u32> {
     (0..len).map(|token| (of * 37 + token * token) % 900).collect()
-}
-
-fn said(completion: &Completion) -> Vec<u32> {
-    completion.tokens.iter().map(|sampled| sampled.token).collect()
 }
 
 fn expected(prompt: &[u32], new: usize) -> Vec<u32> {
@@ -72,7 +36,7 @@ fn expected(prompt: &[u32], new: usize) -> Vec<u32> {
 #[test]
 fn a_text_may_be_longer_than_the_memory_that_its_window_needs() {
     assert_eq!(room(&LIMITS), 512, "memory holds 128 tokens");
-    let mut bench = Bench::new(None, &SimClock::new());
+    let mut bench = bench(None, &SimClock::new());
     let question = prompt(1, 300);
     let mut stream = bench.handle.submit(Request::greedy(question.clone(), 150)).expect("room");
     let mut most = 0;
@@ -88,7 +52,7 @@ fn a_text_may_be_longer_than_the_memory_that_its_window_needs() {
 
 #[test]
 fn more_streams_fit_beside_each_other_than_their_texts_have_memory() {
-    let mut bench = Bench::new(None, &SimClock::new());
+    let mut bench = bench(None, &SimClock::new());
     let questions: Vec<_> = (0..6).map(|of| prompt(of, 60 + 30 * of)).collect();
     let mut streams: Vec<_> = questions
         .iter()
@@ -102,7 +66,7 @@ fn more_streams_fit_beside_each_other_than_their_texts_have_memory() {
 
 #[test]
 fn a_prompt_is_found_by_the_last_window_of_it_alone() {
-    let mut bench = Bench::new(None, &SimClock::new());
+    let mut bench = bench(None, &SimClock::new());
     let question = prompt(1, 200);
     bench.ask(&question, 4);
     let kept = (0..13).filter(|block| {
@@ -120,11 +84,11 @@ fn only_the_last_window_comes_back_from_disk() {
     let disk = SimDisk::new(clock.clone(), DiskNature::RELIABLE);
     let tier = || Some(Arc::new(disk.clone()) as Arc<dyn Tier>);
     let question = prompt(1, 200);
-    let mut before = Bench::new(tier(), &clock);
+    let mut before = bench(tier(), &clock);
     before.ask(&question, 4);
     before.engine.end(Duration::from_secs(1));
     drop(before);
-    let mut after = Bench::new(tier(), &clock);
+    let mut after = bench(tier(), &clock);
     let again = after.ask(&question, 4);
     assert_eq!((said(&again), again.usage.cached), (expected(&question, 4), 192));
     assert_eq!(again.usage.fetched, 48, "three blocks hold the 39 positions before the next");
@@ -135,11 +99,11 @@ fn a_window_of_which_a_block_does_not_come_is_computed() {
     let clock = SimClock::new();
     let disk = SimDisk::new(clock.clone(), DiskNature { lies: 1.0, ..DiskNature::RELIABLE });
     let question = prompt(1, 200);
-    let mut before = Bench::new(Some(Arc::new(disk.clone())), &clock);
+    let mut before = bench(Some(Arc::new(disk.clone())), &clock);
     before.ask(&question, 4);
     before.engine.end(Duration::from_secs(1));
     drop(before);
-    let mut after = Bench::new(Some(Arc::new(disk)), &clock);
+    let mut after = bench(Some(Arc::new(disk)), &clock);
     let again = after.ask(&question, 4);
     assert_eq!((said(&again), again.usage.cached), (expected(&question, 4), 0));
     assert!(after.handle.board().metrics().tier.failed_transfers > 0);
@@ -148,7 +112,7 @@ fn a_window_of_which_a_block_does_not_come_is_computed() {
 #[test]
 fn what_a_failed_text_left_behind_is_not_found_again() {
     let poison = 899;
-    let mut bench = Bench::with_faults(None, &SimClock::new(), vec![Fault::Row(poison)]);
+    let mut bench = Bench::new(LIMITS, None, &SimClock::new(), vec![Fault::Row(poison)]);
     let mut question: Vec<u32> = prompt(1, 200).iter().map(|token| token % 800).collect();
     let good = question.clone();
     question[198] = poison;
