@@ -1,0 +1,1 @@
+//! Who is next, and which upstream gets it.

@@ -1,0 +1,23 @@
+//! Other servers as backends: a queue in front of vLLM, SGLang, llama.cpp, Ollama or other Ropeways.
+//!
+//! ```text
+//! Request ─> dispatch: wait for one's turn ─> flight: attempt at an upstream ─> Event
+//!                      choose an upstream             fails before a token: elsewhere, within a budget
+//!                                                     fails after some: goes on elsewhere from the tokens so far
+//! ```
+//! Requests wait here and not in an upstream's own queue, so that classes, fairness between clients, limits and
+//! cancellation mean what they mean for a local engine.
+//!
+//! # Layout
+//! - [`settings`]: what an operator says about an upstream; [`error`]: what can go wrong with one.
+//! - [`dispatch`]: who is next, and which upstream gets it. No I/O, no clock of its own: `ropeway simulate --pool` runs the same code.
+//! - [`upstream`]: one server as it is spoken to: connections, dialects, probes.
+//! - [`chat`]: conversations at servers that keep their tokens to themselves.
+
+#![forbid(unsafe_code)]
+
+pub mod chat;
+pub mod dispatch;
+pub mod error;
+pub mod settings;
+pub mod upstream;

@@ -1,0 +1,1 @@
+//! One server as it is spoken to: connections, dialects, probes.
