@@ -12,6 +12,7 @@
 //! preemptions and failed steps, depends on the sequence's own tokens alone, and whatever goes wrong in it, a panic
 //! included, ends that sequence and nothing else.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,6 +31,9 @@ use crate::tokens::Tokens;
 pub trait Grammar: fmt::Debug + Send + Sync {
     /// A guide at the start of an answer.
     fn begin(&self) -> Box<dyn Guide>;
+
+    /// The grammar as its own crate knows it, for backends that hand what it was compiled from to another server.
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// One sequence's way through a grammar.

@@ -153,6 +153,17 @@ pub enum Rejected {
         /// When places should be free, at the speed of the recent past.
         retry_after: Duration,
     },
+    /// What computes requests has no way to do what is asked.
+    #[error("{0}")]
+    Unsupported(String),
+    /// Nothing that could compute it can be reached.
+    #[error("{why}; try again in {} seconds", retry_after.as_secs_f64().ceil())]
+    Unavailable {
+        /// What can't be reached, and why.
+        why: String,
+        /// When it may be there again.
+        retry_after: Duration,
+    },
     /// The engine is gone or takes no more requests.
     #[error("the engine takes no more requests; it is shutting down")]
     Closed,

@@ -75,6 +75,12 @@ pub enum SequenceError {
     /// Its part of a step failed even alone.
     #[error("the model could not compute this request: {0}")]
     Step(String),
+    /// The server that computed it failed, and no other could go on.
+    #[error("{0}")]
+    Upstream(String),
+    /// The server that should compute it turned the request itself down.
+    #[error("{0}")]
+    Refused(String),
     /// The engine stopped under it.
     #[error("the engine stopped before this request was done; send it again")]
     EngineGone,
@@ -119,6 +125,9 @@ struct Queue {
     sleeps: bool,
     /// Sequences that have not finished.
     open: usize,
+    /// Who waits for a sequence to be cancelled, one per sequence; empty while nobody does, as with an engine, which looks at
+    /// every step.
+    cancel_wakers: Vec<Option<Waker>>,
 }
 
 #[derive(Debug)]
@@ -133,6 +142,15 @@ impl Channel {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Nothing can panic while the queue is locked; were it to, its events would still be whole.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancel(&self, sequence: usize) {
+        let Some(cancelled) = self.cancelled.get(sequence) else { return };
+        cancelled.store(true, Ordering::Relaxed);
+        let waker = self.lock().cancel_wakers.get_mut(sequence).and_then(Option::take);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
@@ -166,6 +184,19 @@ impl EventSender {
     pub fn is_cancelled(&self, sequence: u32) -> bool {
         self.channel.cancelled[sequence as usize].load(Ordering::Relaxed)
     }
+
+    /// Waits until the reader wants no more of this sequence. One task may wait for a sequence at a time.
+    pub async fn cancelled(&self, sequence: u32) {
+        std::future::poll_fn(|context| self.poll_cancelled(sequence, context)).await;
+    }
+
+    fn poll_cancelled(&self, sequence: u32, context: &mut Context<'_>) -> Poll<()> {
+        let mut queue = self.channel.lock();
+        queue.cancel_wakers.resize(self.channel.cancelled.len(), None);
+        queue.cancel_wakers[sequence as usize] = Some(context.waker().clone());
+        // Looked at after the waker is there, and under the lock that whoever cancels takes after setting the flag.
+        if self.is_cancelled(sequence) { Poll::Ready(()) } else { Poll::Pending }
+    }
 }
 
 impl Drop for EventSender {
@@ -189,7 +220,8 @@ pub struct EventStream {
 /// other than this engine can answer requests.
 pub fn channel(sequences: usize) -> (EventSender, EventStream) {
     let events = VecDeque::with_capacity(ROOM);
-    let queue = Mutex::new(Queue { events, waker: None, sleeps: false, open: sequences });
+    let queue =
+        Mutex::new(Queue { events, waker: None, sleeps: false, open: sequences, cancel_wakers: Vec::new() });
     let cancelled = (0..sequences).map(|_| AtomicBool::new(false)).collect();
     let channel = Arc::new(Channel { queue, arrived: Condvar::new(), cancelled });
     (EventSender { channel: Arc::clone(&channel) }, EventStream { channel })
@@ -198,9 +230,7 @@ pub fn channel(sequences: usize) -> (EventSender, EventStream) {
 impl EventStream {
     /// Wants no more of one sequence: it ends at the next step, and its events end with that.
     pub fn cancel(&self, sequence: u32) {
-        if let Some(cancelled) = self.channel.cancelled.get(sequence as usize) {
-            cancelled.store(true, Ordering::Relaxed);
-        }
+        self.channel.cancel(sequence as usize);
     }
 
     /// Waits for the next event; `None` after the last sequence finished.
@@ -242,9 +272,7 @@ impl futures_core::Stream for EventStream {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        for cancelled in &self.channel.cancelled {
-            cancelled.store(true, Ordering::Relaxed);
-        }
+        (0..self.channel.cancelled.len()).for_each(|sequence| self.channel.cancel(sequence));
     }
 }
 
@@ -281,6 +309,28 @@ mod tests {
         drop(stream);
         assert!(sender.is_cancelled(0));
         sender.send(finished());
+    }
+
+    #[test]
+    fn whoever_waits_for_a_cancellation_is_woken_by_it() {
+        use std::sync::atomic::AtomicUsize;
+        struct Count(AtomicUsize);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (sender, stream) = channel(2);
+        let wakes = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut context = Context::from_waker(&waker);
+        let mut second = Box::pin(sender.cancelled(1));
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        stream.cancel(0);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        drop(stream);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert!(second.as_mut().poll(&mut context).is_ready());
     }
 
     #[test]

@@ -44,6 +44,10 @@ impl Grammar for Form {
     fn begin(&self) -> Box<dyn Guide> {
         Box::new(Filling { form: *self, due: vec![60; self.opening], left: self.fields, past: Vec::new() })
     }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
 }
 
 impl Filling {

@@ -95,10 +95,15 @@ impl From<Rejected> for RequestError {
             Rejected::EmptyPrompt | Rejected::UnknownToken { .. } => {
                 (ErrorKind::InvalidRequest, Some("prompt"))
             }
-            Rejected::QueueFull { .. } | Rejected::Closed => (ErrorKind::Overloaded, None),
+            Rejected::Unsupported(_) => (ErrorKind::InvalidRequest, None),
+            Rejected::QueueFull { .. } | Rejected::Unavailable { .. } | Rejected::Closed => {
+                (ErrorKind::Overloaded, None)
+            }
         };
         let (retry_after, excess) = match rejected {
-            Rejected::QueueFull { retry_after, .. } => (Some(retry_after), None),
+            Rejected::QueueFull { retry_after, .. } | Rejected::Unavailable { retry_after, .. } => {
+                (Some(retry_after), None)
+            }
             Rejected::TooLong { tokens, room } => (None, Some(Excess { tokens, room })),
             _ => (None, None),
         };
@@ -115,9 +120,10 @@ impl From<TextError> for RequestError {
 impl From<SequenceError> for RequestError {
     fn from(error: SequenceError) -> Self {
         let kind = match &error {
-            SequenceError::Row(RowError::Grammar(_) | RowError::NothingAllowed) => ErrorKind::InvalidRequest,
+            SequenceError::Row(RowError::Grammar(_) | RowError::NothingAllowed)
+            | SequenceError::Refused(_) => ErrorKind::InvalidRequest,
             // The server starts the engine again; the request may be sent again.
-            SequenceError::EngineGone => ErrorKind::Overloaded,
+            SequenceError::EngineGone | SequenceError::Upstream(_) => ErrorKind::Overloaded,
             _ => ErrorKind::Internal,
         };
         Self::new(kind, error.to_string())

@@ -1,5 +1,6 @@
 //! From a specification to a compiled grammar: within limits, once per specification.
 
+use std::any::Any;
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,6 +29,7 @@ pub struct Compiled {
     start: Mutex<TokenParser>,
     landing: Option<Arc<Landing>>,
     room: Arc<Room>,
+    spec: GrammarSpec,
 }
 
 impl fmt::Debug for Compiled {
@@ -37,6 +39,11 @@ impl fmt::Debug for Compiled {
 }
 
 impl Compiled {
+    /// What it was compiled from.
+    pub fn spec(&self) -> &GrammarSpec {
+        &self.spec
+    }
+
     /// About how much memory it takes.
     pub(crate) fn bytes(&self) -> usize {
         crate::guide::bytes(&lock(&self.start))
@@ -48,6 +55,10 @@ impl Grammar for Compiled {
         // A deep copy: lexers that share their states would make one sequence's limits depend on the others.
         let parser = lock(&self.start).deep_clone();
         Box::new(Parser::new(parser, self.landing.clone(), Arc::clone(&self.room)))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -204,7 +215,8 @@ impl Compiler {
         // Thoughts are no JSON: what closes a string would only litter them.
         let landing = (spec.is_json() && reasoning.is_none()).then(|| Arc::clone(&self.landing));
         let outcome = compile_on_own_stack(factory, spec, reasoning).map(|parser| {
-            Arc::new(Compiled { start: Mutex::new(parser), landing, room: Arc::clone(&self.room) })
+            let (start, room) = (Mutex::new(parser), Arc::clone(&self.room));
+            Arc::new(Compiled { start, landing, room, spec: spec.clone() })
         });
         let took = began.elapsed();
         let stats = &mut lock(&self.cache).stats;
