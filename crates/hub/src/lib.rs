@@ -30,6 +30,7 @@ pub mod reference;
 mod source;
 mod staging;
 pub mod store;
+mod tokenizer;
 pub mod verify;
 
 pub use cancel::Cancel;

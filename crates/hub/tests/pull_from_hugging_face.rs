@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use ropeway_hub::{Hub, Outcome, Progress, SourceError};
+use ropeway_hub::{Cancel, Hub, Outcome, Progress, SourceError};
 use support::fake_hub::FakeHub;
 use support::{MODEL, REPO, Sandbox, failure, pull, weights};
 
@@ -252,4 +252,21 @@ fn a_catalogue_model_is_refused_when_the_second_source_has_other_bytes() {
     let sandbox = Sandbox::new().with_hugging_face(&server.url);
     let error = pull(&sandbox.hub(&[("model.gguf", b"weights")]), MODEL).unwrap_err();
     assert!(matches!(failure(error), SourceError::WrongChecksum { .. }));
+}
+
+#[test]
+fn a_tokenizer_is_fetched_without_its_model_and_found_again_offline() {
+    let server = FakeHub::start(&[
+        ("config.json", b"{}"),
+        ("model.safetensors", &weights()),
+        ("tokenizer.json", b"words"),
+    ]);
+    let (sandbox, hub) = hub_for(&server);
+    let folder = hub.tokenizer(REPO, &Cancel::default(), &mut |_| {}).unwrap();
+    assert!(folder.starts_with(&sandbox.config.hugging_face.cache));
+    assert_eq!(fs::read(folder.join("tokenizer.json")).unwrap(), b"words");
+    assert!(!folder.join("model.safetensors").exists());
+    assert!(hub.resolve(REPO).is_err(), "a tokenizer is no model");
+    drop(server);
+    assert_eq!(hub.tokenizer(REPO, &Cancel::default(), &mut |_| {}).unwrap(), folder);
 }

@@ -3,7 +3,7 @@
 mod address;
 pub(crate) mod cache;
 mod http;
-mod huggingface;
+pub(crate) mod huggingface;
 pub(crate) mod ollama;
 pub(crate) mod origin;
 pub(crate) mod parts;

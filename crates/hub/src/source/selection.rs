@@ -16,6 +16,16 @@ use crate::quant::Quant;
 /// What a folder checkpoint may need besides its weights, by extension.
 const COMPANIONS: [&str; 4] = ["json", "jinja", "txt", "model"];
 
+/// What a tokenizer consists of; nothing goes without the first.
+const TOKENIZER: [&str; 6] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "config.json",
+];
+
 /// Weights that lie beside the real ones: the same in another layout, or only a difference to another model.
 const NOT_THE_WEIGHTS: [&str; 2] = ["consolidated", "adapter"];
 
@@ -36,6 +46,8 @@ pub(crate) enum Wish<'a> {
     Quant(Quant),
     /// This file, or if there is none of that name, one of the same quantization.
     Usual(&'a str),
+    /// The tokenizer, and what its chat template and its model's shape are; no weights.
+    Tokenizer,
 }
 
 /// What was chosen.
@@ -54,12 +66,23 @@ pub(crate) fn choose(listed: &[String], wish: Wish<'_>) -> Result<Choice, Source
         Wish::Named(wanted) => named(names, wanted).map(Choice::of),
         Wish::Quant(quant) => quantized(&names, quant).map(Choice::of),
         Wish::Usual(file) => usual(names, file).map(Choice::of),
+        Wish::Tokenizer => tokenizer(names).map(Choice::of),
     }
 }
 
 impl Choice {
     fn of(files: Vec<RelativePath>) -> Choice {
         Choice { files, others: Vec::new() }
+    }
+}
+
+/// Files by which texts and tokens are turned into each other, as far as they are there.
+fn tokenizer(mut names: Vec<RelativePath>) -> Result<Vec<RelativePath>, SourceError> {
+    names.retain(|name| TOKENIZER.contains(&name.as_str()));
+    if names.iter().any(|name| name.as_str() == TOKENIZER[0]) {
+        Ok(names)
+    } else {
+        Err(SourceError::NotFound { what: TOKENIZER[0].into() })
     }
 }
 

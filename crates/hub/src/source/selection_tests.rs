@@ -104,3 +104,19 @@ fn names_that_could_leave_the_cache_are_not_choosable() {
     let hostile = ["../../evil.gguf", "/etc/evil.gguf", "a/../evil.gguf"];
     assert!(matches!(choose_from(&hostile, None), Err(SourceError::NoWeights)));
 }
+
+#[test]
+fn a_tokenizer_is_chosen_without_any_weights_and_not_at_all_if_its_file_is_missing() {
+    let listed = [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "chat_template.jinja",
+        "vocab.json",
+    ];
+    let listed = listed.map(String::from);
+    let files = choose(&listed, Wish::Tokenizer).unwrap().files.into_iter().map(String::from);
+    assert_eq!(files.collect::<Vec<_>>(), ["config.json", "tokenizer.json", "chat_template.jinja"]);
+    assert!(matches!(choose(&listed[..3], Wish::Tokenizer), Err(SourceError::NotFound { .. })));
+}
