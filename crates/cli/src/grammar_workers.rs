@@ -22,7 +22,7 @@ fn worker() -> Command {
 }
 
 /// This executable, even if its file was replaced by a newer one since.
-fn executable() -> PathBuf {
+pub fn executable() -> PathBuf {
     if cfg!(target_os = "linux") {
         return "/proc/self/exe".into();
     }

@@ -4,7 +4,7 @@
 //! standard output, [`failure`] what is printed when a command fails, [`facts`] what a checkpoint says about itself,
 //! [`model_args`] and [`embedder_args`] how a model is loaded, [`engine_args`] how an engine is started on it, [`kv_disk`] what it keeps on
 //! disk, [`sampling_args`] how tokens are chosen, [`settings`] where a server's settings come from, [`memory`] sizes of memory, [`interrupt`] signals, [`plot`]
-//! SVG, [`age`] times, [`grammar_workers`] processes that compile grammars, [`descriptors`] open files.
+//! SVG, [`age`] times, [`grammar_workers`] processes that compile grammars, [`keeper`] a process that ends programs with the server, [`descriptors`] open files.
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143
 //! given up because of SIGINT or SIGTERM.
 
@@ -18,6 +18,7 @@ mod facts;
 mod failure;
 mod grammar_workers;
 mod interrupt;
+mod keeper;
 mod kv_disk;
 mod load_report;
 mod machine_args;
@@ -75,6 +76,9 @@ Environment:
 fn main() -> ExitCode {
     if grammar_workers::is_worker() {
         return grammar_workers::work();
+    }
+    if keeper::is_keeper() {
+        return keeper::keep();
     }
     let mut output = Output::stdout();
     let done = settings::parse::<Arguments>()

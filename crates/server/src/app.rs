@@ -1,11 +1,12 @@
 //! What all handlers share, and the routes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use ropeway_kvdisk::Disk;
 use ropeway_openai::foreign_ids::IdsOf;
+use ropeway_pool::pools::Pools;
 
 use crate::agents::Agents;
 use crate::connections::slots::ConnectionLimits;
@@ -50,6 +51,8 @@ pub struct App {
     pub responses: Store,
     /// The disk area below the models' memory.
     pub disk: Option<Disk>,
+    /// Other servers that compute models for this one; set once the server runs, for they need its models.
+    pub pools: OnceLock<Arc<Pools>>,
 }
 
 impl App {
@@ -69,6 +72,7 @@ impl App {
             agents: Agents::default(),
             responses: Store::default(),
             disk: None,
+            pools: OnceLock::new(),
         }
     }
 

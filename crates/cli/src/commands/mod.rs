@@ -14,6 +14,7 @@ mod serve;
 mod show;
 mod simulate;
 mod tokenize;
+mod upstreams;
 mod verify;
 
 use clap::Subcommand;
@@ -33,6 +34,7 @@ pub enum Command {
     Cache(cache::Cache),
     Run(run::Run),
     Serve(Box<serve::Serve>),
+    Upstreams(upstreams::Upstreams),
     Config(Box<config::Config>),
     Batch(batch::Batch),
     Embed(embed::Embed),
@@ -54,6 +56,7 @@ impl Command {
             Command::Cache(command) => command.run(output),
             Command::Run(command) => command.run(output),
             Command::Serve(command) => command.run(resolved),
+            Command::Upstreams(command) => command.run(output),
             Command::Config(command) => command.run(output, resolved),
             Command::Batch(command) => command.run(),
             Command::Embed(command) => command.run(output),

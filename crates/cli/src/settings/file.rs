@@ -59,8 +59,10 @@ fn entry(serve: &Command, file: &str, key: &str, value: &Value) -> Result<Given,
     }
 }
 
+/// A value as its flag takes it. A table, as of `[[upstream]]`, is given as JSON.
 fn plain(value: &Value) -> Option<String> {
     match value {
+        Value::Table(table) => serde_json::to_string(table).ok(),
         Value::String(text) => Some(text.clone()),
         Value::Integer(number) => Some(number.to_string()),
         Value::Float(number) => Some(number.to_string()),

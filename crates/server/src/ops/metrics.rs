@@ -11,7 +11,7 @@ use ropeway_engine::Class;
 use ropeway_engine::metrics::{Experience, FINISHES, Histogram, Metrics, SECONDS};
 use ropeway_grammar::Stats;
 
-use super::kv_disk;
+use super::{kv_disk, upstreams};
 use crate::app::Shared;
 
 pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
@@ -33,10 +33,12 @@ pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
         .collect();
     let tiers: Vec<_> = engines.iter().map(|(model, metrics, ..)| (model.clone(), metrics.tier)).collect();
     let area = app.disk.as_ref().map(|disk| kv_disk::area(&disk.status()));
+    let upstreams = app.pools.get().map(|pools| upstreams::metrics(pools));
     let page = page(&engines)
         + &embedding(&embedders)
         + &kv_disk::transfers(&tiers)
-        + area.as_deref().unwrap_or_default();
+        + area.as_deref().unwrap_or_default()
+        + upstreams.as_deref().unwrap_or_default();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 

@@ -1,8 +1,9 @@
-//! For operators: health, metrics.
+//! For operators: health, metrics, upstreams.
 
 pub mod health;
 mod kv_disk;
 mod metrics;
+mod upstreams;
 
 use axum::Json;
 use serde_json::{Value, json};
@@ -25,6 +26,9 @@ pub fn routes() -> Routes {
         .says("The server's own version.")
         .get("/metrics", metrics::show)
         .says("The engines' figures, for Prometheus.")
+        .needs(Right::Metrics)
+        .get("/upstreams", upstreams::list)
+        .says("Other servers that compute models for this one, and how they do.")
         .needs(Right::Metrics)
 }
 

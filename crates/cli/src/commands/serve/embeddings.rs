@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use ropeway_batcher::Settings;
 use ropeway_embed::{Embedder, EmbedderOptions};
-use ropeway_hub::catalogue::DEFAULT_EMBEDDING_MODEL;
 use ropeway_model::{LoadOptions, Precision, Quantize};
 use ropeway_openai::foreign_ids::IdsOf;
 use ropeway_server::ModelFacts;
@@ -27,8 +26,9 @@ pub struct EmbedArgs {
     #[arg(long)]
     no_embeddings: bool,
     /// A model that embeds or ranks, loaded when it is first asked for; may be
-    /// given several times
-    #[arg(long = "embed-model", value_name = "MODEL", default_value = DEFAULT_EMBEDDING_MODEL)]
+    /// given several times (default: all-minilm:l6-v2, or none with --upstream
+    /// alone)
+    #[arg(long = "embed-model", value_name = "MODEL")]
     embed_models: Vec<String>,
     /// Whose token ids clients send: the model's, OpenAI's (cl100k) as
     /// LangChain does, or OpenAI's where the client is OpenAI's library
@@ -72,9 +72,15 @@ impl EmbedArgs {
         }
     }
 
-    /// The models, none of them loaded yet.
-    pub fn models(&self, options: &ModelArgs, shelves: &Arc<Shelves>, log_batches: bool) -> EmbeddingModels {
-        let names: &[String] = if self.no_embeddings { &[] } else { &self.embed_models };
+    /// The models, or the default one if none is given; none of them loaded yet.
+    pub fn models(
+        &self,
+        default: Option<&str>,
+        options: &ModelArgs,
+        shelves: &Arc<Shelves>,
+        log_batches: bool,
+    ) -> EmbeddingModels {
+        let names = self.names(default);
         let options = self.options(options);
         let model = |given: &String| {
             let (name, options, given) = (served_name(given), options.clone(), given.clone());
@@ -96,6 +102,14 @@ impl EmbedArgs {
             EmbeddingModel::new(name, loader)
         };
         EmbeddingModels::new(names.iter().map(model).collect())
+    }
+
+    fn names(&self, default: Option<&str>) -> Vec<String> {
+        if self.no_embeddings {
+            return Vec::new();
+        }
+        let default = default.filter(|_| self.embed_models.is_empty()).map(str::to_owned);
+        self.embed_models.iter().cloned().chain(default).collect()
     }
 
     fn options(&self, options: &ModelArgs) -> EmbedderOptions {

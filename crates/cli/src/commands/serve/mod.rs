@@ -2,7 +2,7 @@
 //!
 //! Layout: [`access`], [`limits`], [`logs`] and [`embeddings`] are groups of its flags, [`banner`] is what a person sees at the start,
 //! [`library`] knows the models on disk and [`ledger`] the memory they take, [`engines`] loads them and starts them again
-//! if they fall, [`end`] makes sure that the server ends.
+//! if they fall, [`upstreams`] are other servers that compute models for this one, [`end`] makes sure that the server ends.
 
 mod access;
 mod banner;
@@ -13,6 +13,7 @@ mod ledger;
 mod library;
 mod limits;
 mod logs;
+mod upstreams;
 mod vllm;
 
 use std::net::SocketAddr;
@@ -22,8 +23,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ropeway_engine::Handle;
-use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
+use ropeway_hub::catalogue::{DEFAULT_CHAT_MODEL, DEFAULT_EMBEDDING_MODEL};
 use ropeway_server::connections::slots::ConnectionLimits;
+use ropeway_server::embedding::EmbeddingModels;
 use ropeway_server::guard::Guard;
 use ropeway_server::library::{Library, Shelf};
 use ropeway_server::model::lease::KeepAlive;
@@ -38,6 +40,7 @@ use self::embeddings::EmbedArgs;
 use self::library::{Shelves, served_name};
 use self::limits::LimitArgs;
 use self::logs::LogArgs;
+use self::upstreams::{UpstreamArgs, Upstreams};
 use self::vllm::VllmArgs;
 use crate::descriptors::raise_limit;
 use crate::engine_args::EngineArgs;
@@ -61,6 +64,8 @@ Examples:
   ropeway serve --model ./model.gguf --listen 127.0.0.1:11434
   ropeway serve --alias 'claude-*=smollm2:135m'    what Claude clients call it
   ropeway serve --listen 0.0.0.0:8000 --api-keys-file keys.txt
+  ropeway serve --upstream http://gpu1:8000 --upstream http://gpu2:8000
+  ropeway serve --vllm Qwen/Qwen2.5-7B-Instruct -- --max-model-len 8192
 Any OpenAI, Anthropic or Ollama client works: give it this server's address.
 Every option is a setting too: --drain-timeout is ROPEWAY_DRAIN_TIMEOUT in the
 environment and drain-timeout in ropeway.toml; see `ropeway config`.";
@@ -69,8 +74,9 @@ environment and drain-timeout in ropeway.toml; see `ropeway config`.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Serve {
-    /// A model to serve; may be given several times
-    #[arg(long = "model", value_name = "MODEL", default_value = DEFAULT_CHAT_MODEL)]
+    /// A model to serve; may be given several times (default: smollm2:135m,
+    /// or none with --upstream)
+    #[arg(long = "model", value_name = "MODEL")]
     models: Vec<String>,
     /// Where to listen; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
@@ -108,6 +114,8 @@ pub struct Serve {
     #[command(flatten)]
     vllm: VllmArgs,
     #[command(flatten)]
+    upstreams: UpstreamArgs,
+    #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
     embed: EmbedArgs,
@@ -123,7 +131,7 @@ pub struct Serve {
 
 impl Serve {
     pub fn run(mut self, resolved: &Resolved) -> Result<(), Failure> {
-        self.models = self.vllm.models(&self.models, DEFAULT_CHAT_MODEL);
+        self.models = self.models();
         let taken = resolved.taken_from_ollama();
         if let Some(taken) = taken.as_ref().filter(|_| self.logs.is_for_people()) {
             tell(&format!("taken from Ollama's settings: {taken}"));
@@ -141,11 +149,18 @@ impl Serve {
         served
     }
 
+    /// The models that are loaded here.
+    fn models(&self) -> Vec<String> {
+        let given = self.vllm.models(&self.models);
+        let default = given.is_empty() && self.upstreams.is_empty();
+        if default { vec![DEFAULT_CHAT_MODEL.into()] } else { given }
+    }
+
     /// Whether it could be served with these settings: keys and certificates are there and fit.
     pub fn check(&self) -> Result<(), Failure> {
         self.access.keys(&self.addresses()?)?;
         self.access.tls()?;
-        Ok(())
+        self.upstreams.check()
     }
 
     async fn serve(self) -> Result<(), Failure> {
@@ -153,12 +168,14 @@ impl Serve {
         let addresses = listening.addresses()?;
         let shelves = Arc::new(self.shelves()?);
         let app = Arc::new(self.app(&addresses, &shelves)?);
+        let upstreams = Arc::new(self.upstreams.start(&app, self.engine.settings().queue)?);
         self.report_loading(&app);
         let drain = Duration::from_secs(self.drain_timeout);
         let ending = end::hear(drain)?;
         let (failed, failure) = tokio::sync::oneshot::channel();
         let kv_disk = self.engine.kv_disk.clone();
-        self.load(Arc::clone(&app), shelves, addresses, failed);
+        let loading = Loading { app: Arc::clone(&app), shelves, upstreams: Arc::clone(&upstreams), addresses };
+        self.load(loading, failed);
         let (told, was_told) = tokio::sync::oneshot::channel();
         let began = Arc::new(OnceLock::new());
         let begins = Arc::clone(&began);
@@ -174,6 +191,7 @@ impl Serve {
             let _ = begins.set(Instant::now());
         };
         listening.serve(Arc::clone(&app), drain, shutdown).await?;
+        upstreams.stop();
         let left = drain.saturating_sub(began.get().map_or(Duration::ZERO, Instant::elapsed));
         kv_disk.finish(&engines(&app), left.max(LAST_BLOCKS));
         was_told.await.map_or(Ok(()), Err)
@@ -198,9 +216,10 @@ impl Serve {
         for given in &self.models {
             models.promise(&served_name(given));
         }
+        self.upstreams.models().for_each(|name| models.promise(name));
         let library: Arc<dyn Library> = Arc::clone(shelves) as _;
         let app = App {
-            embeddings: self.embed.models(&self.options, shelves, self.logs.log_batches),
+            embeddings: self.embeddings(shelves),
             embedding_ids: self.embed.ids_of(),
             shelf: (!self.fixed_models).then(|| self.shelf(library, addresses)),
             limits: self.limits.limits(),
@@ -217,6 +236,12 @@ impl Serve {
             Some(disk) => app.with_disk(disk),
             None => app,
         })
+    }
+
+    /// The models that embed; where nothing else is computed here, only those that were asked for.
+    fn embeddings(&self, shelves: &Arc<Shelves>) -> EmbeddingModels {
+        let default = (!self.models.is_empty()).then_some(DEFAULT_EMBEDDING_MODEL);
+        self.embed.models(default, &self.options, shelves, self.logs.log_batches)
     }
 
     /// Where to listen, with Ollama's port at the same addresses if it was asked for.
@@ -247,35 +272,47 @@ impl Serve {
     }
 
     /// Loads the models beside the server, so that it answers questions about its health from the start.
-    fn load(
-        self,
-        app: Arc<App>,
-        shelves: Arc<Shelves>,
-        addresses: Vec<SocketAddr>,
-        failed: tokio::sync::oneshot::Sender<Failure>,
-    ) {
+    fn load(self, loading: Loading, failed: tokio::sync::oneshot::Sender<Failure>) {
+        let runtime = tokio::runtime::Handle::current();
         std::thread::spawn(move || {
-            for given in &self.models {
-                let name = served_name(given);
-                app.models.arrives(&name, Arrival::Loading { since: Instant::now(), done: None });
-                match start(&app, &shelves, given) {
-                    Ok(model) => app.models.add(model),
-                    Err(failure) => {
-                        app.models.arrives(&name, Arrival::Failed { why: failure.to_string() });
-                        let _ = failed.send(failure);
-                        return;
-                    }
-                }
+            let models = self.models.iter().try_for_each(|given| loading.load(given));
+            let is_for_people = self.logs.is_for_people();
+            let all = models.and_then(|()| runtime.block_on(loading.upstreams.first_contact(is_for_people)));
+            if let Err(failure) = all {
+                let _ = failed.send(failure);
+                return;
             }
+            let Loading { app, addresses, .. } = &loading;
             app.life.enter(Phase::Ready);
-            let urls = self.access.urls(&addresses);
-            if self.logs.is_for_people() {
-                let access = AccessArgs::summary(&app.guard, &addresses);
-                tell(&banner::ready(&app, &urls, &access));
+            let urls = self.access.urls(addresses);
+            if is_for_people {
+                let access = AccessArgs::summary(&app.guard, addresses);
+                tell(&banner::ready(app, &urls, &access));
             } else {
                 tracing::info!(target: "serve", urls = urls.join(" "), "ready");
             }
         });
+    }
+}
+
+/// What is loaded while the server runs already.
+struct Loading {
+    app: Arc<App>,
+    shelves: Arc<Shelves>,
+    upstreams: Arc<Upstreams>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Loading {
+    /// Loads one of the operator's models.
+    fn load(&self, given: &str) -> Result<(), Failure> {
+        let (models, name) = (&self.app.models, served_name(given));
+        models.arrives(&name, Arrival::Loading { since: Instant::now(), done: None });
+        let model = start(&self.app, &self.shelves, given).inspect_err(|failure| {
+            models.arrives(&name, Arrival::Failed { why: failure.to_string() });
+        })?;
+        models.add(model);
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ const PORT: u16 = 8000;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options as vLLM has them")]
 pub struct VllmArgs {
-    /// A model to serve, in place of the default one
+    /// A model to serve, before those of --model
     #[arg(value_name = "MODEL")]
     model: Option<String>,
     /// Address to listen on, in place of --listen
@@ -31,10 +31,9 @@ pub struct VllmArgs {
 }
 
 impl VllmArgs {
-    /// The models to serve: `given` unless that is only the default one.
-    pub fn models(&self, given: &[String], default: &str) -> Vec<String> {
-        let others = given.iter().filter(|name| self.model.is_none() || *name != default);
-        self.model.iter().chain(others).cloned().collect()
+    /// The models to serve, those given by flags included.
+    pub fn models(&self, given: &[String]) -> Vec<String> {
+        self.model.iter().chain(given).cloned().collect()
     }
 
     /// Where to listen: `given` unless host or port say otherwise.
@@ -72,12 +71,12 @@ mod tests {
     }
 
     #[test]
-    fn a_model_without_a_flag_takes_the_default_ones_place() {
+    fn a_model_without_a_flag_comes_before_those_with_one() {
         let given = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let named = VllmArgs { model: Some("x".into()), ..args() };
-        assert_eq!(args().models(&given(&["default"]), "default"), ["default"]);
-        assert_eq!(named.models(&given(&["default"]), "default"), ["x"]);
-        assert_eq!(named.models(&given(&["y", "z"]), "default"), ["x", "y", "z"]);
+        assert!(args().models(&[]).is_empty());
+        assert_eq!(named.models(&[]), ["x"]);
+        assert_eq!(named.models(&given(&["y", "z"])), ["x", "y", "z"]);
     }
 
     #[test]

@@ -1,0 +1,142 @@
+//! One upstream, looked after for as long as the server runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Contact, Found, Pools, Served, Speech};
+use crate::dispatch::{Probe, UpstreamId};
+use crate::error::UpstreamError;
+use crate::lane::Lane;
+use crate::settings::Kind;
+use crate::upstream::{Description, OfferedModel, Upstream};
+
+/// Time between two probes of an upstream that answers.
+const CALM: Duration = Duration::from_secs(2);
+
+/// Time between two probes of an upstream that does not: it should not be missed for long once it is back.
+const KEEN: Duration = Duration::from_millis(500);
+
+/// The models of this upstream that joined their lanes.
+type Joined = BTreeMap<String, (Arc<Lane>, UpstreamId)>;
+
+/// Looks after upstream `index`.
+pub async fn watch(pools: Arc<Pools>, index: usize) {
+    let upstream = pools.known[index].upstream.clone();
+    let mut joined = Joined::new();
+    loop {
+        match upstream.describe().await {
+            Ok(description) => {
+                pools.take(&upstream, &description, &mut joined).await;
+                let Description { kind, version, .. } = description;
+                pools.tell(index, Contact::Up { kind, version });
+                let why = attend(&upstream, &joined).await;
+                pools.tell(index, Contact::Down { why });
+            }
+            Err(why) => pools.tell(index, Contact::Down { why }),
+        }
+        tokio::time::sleep(KEEN).await;
+    }
+}
+
+/// Probes an upstream until it does not answer; why not.
+async fn attend(upstream: &Upstream, joined: &Joined) -> UpstreamError {
+    loop {
+        if let Err(why) = upstream.healthy().await {
+            for (lane, id) in joined.values() {
+                lane.probed(*id, Probe::Down, Some(why.to_string()));
+            }
+            return why;
+        }
+        let load = upstream.reported_load().await;
+        for (lane, id) in joined.values() {
+            lane.probed(*id, Probe::Up { load }, None);
+        }
+        tokio::time::sleep(CALM).await;
+    }
+}
+
+impl Pools {
+    /// Notes whether an upstream answers, and tells the operator when that changes.
+    fn tell(&self, index: usize, contact: Contact) {
+        let known = &self.known[index];
+        let upstream = known.upstream.name();
+        if *known.contact.borrow() != contact {
+            match &contact {
+                Contact::Up { kind, version } => {
+                    let version = version.as_deref();
+                    tracing::info!(target: "pool", upstream, kind = kind.name(), version, "the upstream answers");
+                }
+                Contact::Down { why } => tracing::warn!(target: "pool", upstream, "{why}"),
+                Contact::Trying => {}
+            }
+        }
+        known.contact.send_replace(contact);
+    }
+
+    /// Brings the lanes up to date with what an upstream has now.
+    async fn take(self: &Arc<Self>, upstream: &Upstream, description: &Description, joined: &mut Joined) {
+        let wanted = &upstream.settings().models;
+        let offered = description.models.iter().filter(|model| wanted.is_empty() || wanted.contains(&model.id));
+        let offered: BTreeMap<_, _> = offered.map(|model| (model.id.clone(), model)).collect();
+        for missing in wanted.iter().filter(|name| !offered.contains_key(*name)) {
+            tracing::warn!(target: "pool", upstream = upstream.name(), model = missing, "the upstream does not have this model");
+        }
+        let gone: Vec<_> = joined.keys().filter(|name| !offered.contains_key(*name)).cloned().collect();
+        for name in gone {
+            self.part(&name, joined);
+        }
+        for (name, model) in offered {
+            if let Some((lane, id)) = joined.get(&name) {
+                lane.probed(*id, Probe::Up { load: None }, None);
+            } else if let Some(lane) = self.lane_for(upstream, description.kind, model).await {
+                let id = lane.join(upstream.clone(), model.clone());
+                joined.insert(name, (lane, id));
+            }
+        }
+    }
+
+    fn part(&self, name: &str, joined: &mut Joined) {
+        let Some((lane, id)) = joined.remove(name) else { return };
+        lane.leave(id);
+        if lane.members().is_empty() {
+            self.served().remove(name);
+            self.host.withdraw(name);
+        }
+    }
+
+    /// The lane that an upstream's model joins; none if it can't be served.
+    async fn lane_for(self: &Arc<Self>, upstream: &Upstream, kind: Kind, model: &OfferedModel) -> Option<Arc<Lane>> {
+        let name = model.id.as_str();
+        let _one_at_a_time = self.introductions.lock().await;
+        if let Some(Served { lane, speech }) = self.served().get(name).cloned() {
+            return self.fits(upstream, kind, model, speech).then_some(lane);
+        }
+        let lane = Lane::start(name, self.dispatch.clone());
+        let found = Found { upstream: upstream.clone(), kind, model: model.clone(), lane: Arc::clone(&lane) };
+        let host = Arc::clone(&self.host);
+        let introduced = tokio::task::spawn_blocking(move || host.introduce(&found)).await;
+        match introduced.unwrap_or_else(|_| Err("serving it failed on a bug of Ropeway".into())) {
+            Ok(speech) => {
+                self.served().insert(name.to_owned(), Served { lane: Arc::clone(&lane), speech });
+                Some(lane)
+            }
+            Err(why) => {
+                tracing::warn!(target: "pool", upstream = upstream.name(), model = name, "not served: {why}");
+                None
+            }
+        }
+    }
+
+    /// Whether an upstream can share a model's work with those that had it first.
+    fn fits(&self, upstream: &Upstream, kind: Kind, model: &OfferedModel, speech: Speech) -> bool {
+        let fits = speech != Speech::Tokens || kind.speaks_tokens();
+        if !fits {
+            tracing::warn!(
+                target: "pool", upstream = upstream.name(), model = model.id, kind = kind.name(),
+                "left out: other upstreams of this model speak tokens, and this one does not"
+            );
+        }
+        fits
+    }
+}

@@ -1,0 +1,268 @@
+//! One sequence from its boarding to its end, over as many upstreams as it takes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use ropeway_engine::{DraftTotals, Event, EventSender, FinishReason, Request, SequenceError, Usage};
+use ropeway_executor::{Sampled, SamplingParams, Seed};
+use ropeway_grammar::{Compiled, GrammarSpec};
+use tokio::sync::watch;
+
+use super::moving::{Diverged, Leg, Progress};
+use crate::dispatch::Ended;
+use crate::error::UpstreamError;
+use crate::lane::{Boarding, Member, Missed};
+use crate::upstream::{StopReason, TokenAsk, TokenEvent};
+
+/// A sequence on its way.
+#[derive(Debug)]
+pub struct Flight {
+    request: Arc<Request>,
+    /// The request's parameters with this sequence's seed.
+    params: SamplingParams,
+    sequence: u32,
+    sender: Arc<EventSender>,
+    /// Most tokens of the whole answer.
+    most: usize,
+    progress: Progress,
+    usage: Usage,
+    began: Instant,
+}
+
+/// Why an attempt did not come to its end.
+#[derive(Debug)]
+enum Failure {
+    Upstream(UpstreamError),
+    Diverged,
+}
+
+impl From<UpstreamError> for Failure {
+    fn from(error: UpstreamError) -> Self {
+        Failure::Upstream(error)
+    }
+}
+
+impl From<Diverged> for Failure {
+    fn from(_: Diverged) -> Self {
+        Failure::Diverged
+    }
+}
+
+impl Flight {
+    /// Sequence `sequence` of a request, at upstreams with room for `context` tokens.
+    pub fn new(request: Arc<Request>, sequence: u32, sender: Arc<EventSender>, context: usize) -> Self {
+        let seed = Seed(request.params.seed.0.wrapping_add(u64::from(sequence)));
+        let room = context.saturating_sub(request.prompt.len());
+        Self {
+            params: SamplingParams { seed, ..request.params.clone() },
+            sequence,
+            sender,
+            most: request.max_tokens.map_or(room, |most| most.min(room)),
+            progress: Progress::default(),
+            usage: Usage { prompt: request.prompt.len(), ..Usage::default() },
+            began: Instant::now(),
+            request,
+        }
+    }
+
+    /// Answers until the end, unless the reader, the deadline or the operator ends it before.
+    pub async fn fly(mut self, boarding: Boarding, mut stopped: watch::Receiver<bool>) {
+        let sender = Arc::clone(&self.sender);
+        let deadline = self.request.deadline;
+        let sequence = self.sequence;
+        let late = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        // What is dropped here is withdrawn, and its connection closed: the upstream stops at once.
+        let reason = tokio::select! {
+            reason = self.answer(boarding) => reason,
+            () = sender.cancelled(sequence) => FinishReason::Cancelled,
+            () = late => FinishReason::TimedOut,
+            _ = stopped.wait_for(|stopped| *stopped) => FinishReason::Failed(SequenceError::EngineGone),
+        };
+        self.finish(reason);
+    }
+
+    async fn answer(&mut self, mut boarding: Boarding) -> FinishReason {
+        loop {
+            let member = match boarding.placed().await {
+                Ok(placement) => placement.member,
+                Err(missed) => return self.missed(missed),
+            };
+            self.placed(&member);
+            let failure = match self.attempt(&member, &mut boarding).await {
+                Ok(reason) => {
+                    boarding.end(Ended::Done);
+                    return reason;
+                }
+                Err(failure) => failure,
+            };
+            match self.survive(&member, failure, boarding) {
+                Ok(next) => boarding = next,
+                Err(reason) => return reason,
+            }
+        }
+    }
+
+    /// After a failed attempt: a place elsewhere, or the end.
+    fn survive(
+        &self,
+        member: &Member,
+        failure: Failure,
+        mut boarding: Boarding,
+    ) -> Result<Boarding, FinishReason> {
+        let error = match failure {
+            Failure::Upstream(error) if error.is_the_requests() => {
+                boarding.end(Ended::Refused);
+                return Err(FinishReason::Failed(SequenceError::Refused(error.to_string())));
+            }
+            Failure::Upstream(error) => error,
+            Failure::Diverged => {
+                boarding.end(Ended::Refused);
+                return Err(broken_off("the answer could not be continued: it came out differently elsewhere"));
+            }
+        };
+        let sent = self.progress.sent().len();
+        let (upstream, model) = (member.upstream.name(), member.model.id.as_str());
+        tracing::warn!(target: "pool", upstream, model, %error, sent_tokens = sent, "an attempt failed");
+        match boarding.again(how_it_ended(&error), error.to_string()) {
+            Ok(()) => Ok(boarding),
+            Err(_) => Err(broken_off(&format!("{error}; too much fails to try elsewhere, send it again later"))),
+        }
+    }
+
+    fn missed(&self, missed: Missed) -> FinishReason {
+        match missed {
+            // Before the first token this is the queue's timeout; later there is nobody to go on.
+            Missed::Overdue if self.progress.sent().is_empty() => FinishReason::TimedOut,
+            Missed::Overdue => broken_off("no other upstream was free to continue the answer"),
+            Missed::NobodyThere { why } => broken_off(&format!("no upstream can be reached: {why}")),
+        }
+    }
+
+    fn placed(&mut self, member: &Member) {
+        if self.usage.queued.is_zero() {
+            self.usage.queued = self.began.elapsed().max(Duration::from_nanos(1));
+        }
+        let upstream = Arc::clone(member.upstream.shared_name());
+        self.sender.send(Event::Placed { sequence: self.sequence, upstream });
+    }
+
+    /// One upstream's part of the answer.
+    async fn attempt(&mut self, member: &Member, boarding: &mut Boarding) -> Result<FinishReason, Failure> {
+        let request = Arc::clone(&self.request);
+        let leg = self.progress.begin(&request, self.most);
+        if leg.max_tokens == 0 && request.score_prompt.is_none() {
+            return Ok(FinishReason::Length);
+        }
+        let prompt = [&request.prompt, &self.progress.sent()[..leg.begun]].concat();
+        let ask = ask(member, &request, &self.params, &prompt, &leg);
+        let mut stream = member.upstream.generate(&ask).await?;
+        while let Some(event) = stream.next().await {
+            match event? {
+                TokenEvent::Scored(scores) => self.scored(scores),
+                TokenEvent::Tokens(tokens) => {
+                    boarding.tokens(tokens.len());
+                    tokens.into_iter().try_for_each(|sampled| self.token(sampled))?;
+                }
+                TokenEvent::Finished { reason, cached_tokens } => {
+                    self.progress.may_end()?;
+                    self.usage.cached = cached_tokens.unwrap_or(0).min(request.prompt.len());
+                    return Ok(self.reason(reason));
+                }
+            }
+        }
+        let why = "the stream ended before the answer did".into();
+        Err(UpstreamError::BrokenOff { upstream: member.upstream.name().into(), why }.into())
+    }
+
+    fn reason(&self, reason: StopReason) -> FinishReason {
+        match reason {
+            StopReason::Length => FinishReason::Length,
+            StopReason::Complete => FinishReason::Complete,
+            StopReason::End(token) => FinishReason::End(token),
+        }
+    }
+
+    fn scored(&mut self, scores: Vec<Sampled>) {
+        // All sequences of a request have the same prompt, and a repeated attempt scores it again.
+        if self.sequence == 0 && self.progress.sent().is_empty() {
+            scores.into_iter().for_each(|score| self.sender.send(Event::Scored(score)));
+        }
+    }
+
+    fn token(&mut self, sampled: Sampled) -> Result<(), Diverged> {
+        let Some(sampled) = self.progress.take(sampled)? else { return Ok(()) };
+        if self.usage.first_token.is_zero() {
+            self.usage.first_token = self.began.elapsed();
+            self.prefilled();
+        }
+        let (sequence, drafting) = (self.sequence, DraftTotals::default());
+        self.sender.send(Event::Token { sequence, sampled, drafting });
+        Ok(())
+    }
+
+    fn prefilled(&self) {
+        let Usage { prompt, cached, .. } = self.usage;
+        self.sender.send(Event::Prefilled { computed: prompt, cached });
+    }
+
+    fn finish(mut self, reason: FinishReason) {
+        if self.usage.cached > 0 {
+            self.prefilled();
+        }
+        let ends = usize::from(matches!(reason, FinishReason::End(_)));
+        self.usage.generated = self.progress.sent().len() + ends;
+        self.usage.total = self.began.elapsed();
+        self.sender.send(Event::Finished { sequence: self.sequence, reason, usage: self.usage });
+    }
+}
+
+/// Whether an upstream could do what a request asks.
+pub fn check(member: &Member, request: &Request) -> Result<(), UpstreamError> {
+    let leg = Leg { begun: 0, max_tokens: 1, min_tokens: 0 };
+    member.upstream.check(&ask(member, request, &request.params, &request.prompt, &leg))
+}
+
+fn ask<'a>(
+    member: &'a Member,
+    request: &'a Request,
+    params: &'a SamplingParams,
+    prompt: &'a [u32],
+    leg: &Leg,
+) -> TokenAsk<'a> {
+    TokenAsk {
+        model: &member.model.id,
+        prompt,
+        params,
+        max_tokens: leg.max_tokens,
+        min_tokens: leg.min_tokens,
+        ends: &request.ends,
+        grammar: grammar_of(request),
+        prompt_logprobs: request.score_prompt.filter(|_| leg.begun == 0),
+        class: request.class,
+        salt: &request.salt,
+    }
+}
+
+/// What the request's grammar was compiled from.
+fn grammar_of(request: &Request) -> Option<&GrammarSpec> {
+    let grammar = request.grammar.as_ref()?;
+    grammar.as_any().downcast_ref::<Compiled>().map(Compiled::spec)
+}
+
+fn broken_off(why: &str) -> FinishReason {
+    FinishReason::Failed(SequenceError::Upstream(why.into()))
+}
+
+/// What a failure says about the upstream.
+pub fn how_it_ended(error: &UpstreamError) -> Ended {
+    match error {
+        UpstreamError::Busy { retry_after, .. } => Ended::Busy { retry_after: *retry_after },
+        _ => Ended::Failed,
+    }
+}
