@@ -13,7 +13,7 @@
 //! - [`sequence`], [`tokens`], [`roster`]: what is here, and in which state.
 //! - `flight`: a step between its launch and its collection; [`draft`]: guesses that ride along.
 //! - [`guide`]: what a sequence with a grammar may say next.
-//! - [`request`], [`handle`], `queue`, [`stream`]: the way in and the way out; [`backend`]: the same as a trait.
+//! - [`request`], [`handle`], [`queue`], [`stream`]: the way in and the way out; [`backend`]: the same as a trait.
 //! - [`record`], [`metrics`], [`board`]: what an operator sees.
 //!
 //! # Example
@@ -51,7 +51,7 @@ pub mod guide;
 pub mod handle;
 pub mod kv;
 pub mod metrics;
-mod queue;
+pub mod queue;
 pub mod record;
 pub mod request;
 pub mod roster;

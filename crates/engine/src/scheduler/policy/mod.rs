@@ -7,7 +7,7 @@ mod balance;
 mod fair;
 mod fifo;
 mod shortest;
-mod turns;
+pub mod turns;
 
 use std::time::Duration;
 
