@@ -18,7 +18,7 @@ use ropeway_engine::Load;
 use tokio::sync::{Notify, oneshot};
 
 use crate::dispatch::{
-    Ask, Assignment, Capacity, Dispatcher, Ended, Probe, QueueFull, RetryBudgetSpent, Settings, Ticket, UpstreamId, UpstreamStatus,
+    Ask, Assignment, Capacity, Dispatcher, Ended, Probe, QueueFull, Spent, Settings, Ticket, UpstreamId, UpstreamStatus,
 };
 use crate::upstream::{OfferedModel, Upstream};
 
@@ -92,7 +92,7 @@ struct State {
 
 impl Lane {
     /// A model without upstreams yet, whose queue holds so many requests. Must be called within a runtime.
-    pub fn start(model: &str, settings: Settings) -> Arc<Self> {
+    pub fn start(model: &str, settings: &Settings) -> Arc<Self> {
         let state = State {
             dispatcher: Dispatcher::new(settings),
             members: HashMap::new(),
@@ -131,7 +131,7 @@ impl Lane {
         let settings = upstream.settings();
         let capacity = Capacity { weight: settings.weight, concurrency: settings.concurrency };
         let mut state = self.state();
-        let id = state.dispatcher.add(capacity, self.now());
+        let id = state.dispatcher.add(capacity);
         state.members.insert(id, Arc::new(Member { id, upstream, model }));
         self.note_context(&state);
         self.settle(&mut state);
@@ -141,7 +141,7 @@ impl Lane {
     /// An upstream has it no longer. What runs there fails by itself.
     pub fn leave(&self, id: UpstreamId) {
         let mut state = self.state();
-        state.dispatcher.remove(id, self.now());
+        state.dispatcher.remove(id);
         state.members.remove(&id);
         self.note_context(&state);
         self.settle(&mut state);
@@ -194,8 +194,7 @@ impl Lane {
     /// What is waiting and running.
     pub fn load(&self) -> Load {
         let state = self.state();
-        let running = state.dispatcher.statuses().iter().map(|status| status.in_flight).sum();
-        Load { queued: state.dispatcher.waiting(), running }
+        Load { queued: state.dispatcher.waiting(), running: state.dispatcher.running() }
     }
 
     /// Time after which a request that found no place may find one.
@@ -207,7 +206,7 @@ impl Lane {
     pub fn statuses(&self) -> Vec<(Arc<Member>, UpstreamStatus)> {
         let state = self.state();
         let statuses = state.dispatcher.statuses().into_iter();
-        statuses.filter_map(|status| Some((Arc::clone(state.members.get(&status.id)?), status))).collect()
+        statuses.filter_map(|status| Some((Arc::clone(state.members.get(&status.upstream)?), status))).collect()
     }
 
     /// Whether any member is up.
@@ -241,7 +240,7 @@ impl State {
     }
 
     fn note_desertion(&mut self, now: Duration) {
-        let is_up = self.dispatcher.statuses().iter().any(|status| status.up);
+        let is_up = self.dispatcher.statuses().iter().any(|status| status.is_up);
         self.deserted = if is_up { None } else { self.deserted.or(Some(now)) };
     }
 
@@ -296,7 +295,7 @@ impl Boarding {
     }
 
     /// The attempt failed: it waits for another place, in front.
-    pub fn again(&mut self, how: Ended, why: String) -> Result<(), RetryBudgetSpent> {
+    pub fn again(&mut self, how: Ended, why: String) -> Result<(), Spent> {
         let lane = Arc::clone(&self.lane);
         let mut state = lane.state();
         state.last_error = why;

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use ropeway_engine::ClientId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::dispatch::BLOCK_TOKENS;
@@ -17,6 +18,12 @@ const BLOCK_BYTES: usize = 4 * BLOCK_TOKENS;
 
 /// Blocks that are named: the beginning decides, and a prompt of any length costs the router the same.
 const MOST_BLOCKS: usize = 1024;
+
+/// A client's session as one name; none if it has not said that it has one.
+pub fn session_of(client: ClientId) -> Option<u64> {
+    let ClientId { account, session } = client;
+    (session != 0).then(|| xxh3_64_with_seed(&session.to_le_bytes(), account))
+}
 
 /// The names of a prompt's full blocks of tokens, first to last.
 pub fn prefix_of_tokens(salt: &[u8], prompt: &[u32]) -> Arc<[u64]> {

@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use ropeway_engine::{Backend, EventStream, Load, Rejected, Request, channel};
 use ropeway_executor::Limits;
+use ropeway_text::{Special, Tokenizer};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::dispatch::{Ask, BLOCK_TOKENS};
-use crate::error::UpstreamError;
 use crate::lane::{Boarding, Lane, Refusal};
-use crate::prefix::prefix_of_tokens;
-use flight::Flight;
+use crate::prefix::{prefix_of_tokens, session_of};
+use crate::upstream::Spelling;
+use flight::{Flight, Shared};
 
 /// When to come back to a model none of whose upstreams can be reached: they are probed more often than that.
 const COME_BACK: Duration = Duration::from_secs(5);
@@ -29,17 +30,21 @@ pub struct TokenPool {
     lane: Arc<Lane>,
     runtime: Handle,
     vocab: usize,
+    spelling: Spelling,
     /// Whether it is over.
     stopped: watch::Sender<bool>,
 }
 
 impl TokenPool {
-    /// A model with so many tokens in its vocabulary. Must be called within a runtime.
-    pub fn new(lane: Arc<Lane>, vocab: usize) -> Self {
+    /// A model with this tokenizer. Must be called within a runtime.
+    pub fn new(lane: Arc<Lane>, tokenizer: &Tokenizer) -> Self {
+        let words = tokenizer.clone();
         Self {
             lane,
             runtime: Handle::current(),
-            vocab,
+            vocab: tokenizer.vocab_size(),
+            // A text that can't be read has no tokens: upstreams then say themselves what is wrong.
+            spelling: Spelling::new(move |text| words.encode(text, Special::PLAIN).unwrap_or_default()),
             stopped: watch::Sender::new(false),
         }
     }
@@ -50,22 +55,17 @@ impl TokenPool {
     }
 
     /// Turns down what no upstream could do, before anything waits.
-    fn check(&self, request: &Request) -> Result<(), Rejected> {
-        request.check(&self.limits())?;
+    fn check(&self, shared: &Shared) -> Result<(), Rejected> {
         let members = self.lane.members();
-        let refusals = members.iter().map(|member| flight::check(member, request));
-        match refusals.collect::<Result<Vec<()>, UpstreamError>>() {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Rejected::Unsupported(error.to_string())),
-        }
+        let checked = members.iter().try_for_each(|member| flight::check(member, shared));
+        checked.map_err(|error| Rejected::Unsupported(error.to_string()))
     }
 
     fn board(&self, request: &Request, prefix: &Arc<[u64]>) -> Result<Boarding, Rejected> {
-        let session = request.client.session;
         let ask = Ask {
             client: request.client,
             class: request.class,
-            session: (session != 0).then_some(session),
+            session: session_of(request.client),
             prefix: Arc::clone(prefix),
             prompt_tokens: request.prompt.len(),
             answer_tokens: 0,
@@ -88,17 +88,19 @@ impl Backend for TokenPool {
         if *self.stopped.borrow() {
             return Err(Rejected::Closed);
         }
-        self.check(&request)?;
+        let limits = self.limits();
+        request.check(&limits)?;
         let sequences = request.sequences();
+        let (sender, stream) = channel(sequences);
+        let shared = Arc::new(Shared::new(request, self.spelling.clone(), sender));
+        self.check(&shared)?;
+        let request = &shared.request;
         let prefix = prefix_of_tokens(&request.salt, &request.prompt);
         // All or none: what boarded is withdrawn when the rest finds no place.
         let boardings =
-            (0..sequences).map(|_| self.board(&request, &prefix)).collect::<Result<Vec<_>, _>>()?;
-        let (sender, stream) = channel(sequences);
-        let (sender, request) = (Arc::new(sender), Arc::new(request));
-        let context = self.limits().context;
+            (0..sequences).map(|_| self.board(request, &prefix)).collect::<Result<Vec<_>, _>>()?;
         for (sequence, boarding) in boardings.into_iter().enumerate() {
-            let flight = Flight::new(Arc::clone(&request), sequence as u32, Arc::clone(&sender), context);
+            let flight = Flight::new(Arc::clone(&shared), sequence as u32, limits.context);
             self.runtime.spawn(flight.fly(boarding, self.stopped.subscribe()));
         }
         Ok(stream)

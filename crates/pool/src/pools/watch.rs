@@ -17,6 +17,9 @@ const CALM: Duration = Duration::from_secs(2);
 /// Time between two probes of an upstream that does not: it should not be missed for long once it is back.
 const KEEN: Duration = Duration::from_millis(500);
 
+/// It answers, and says nothing about its load.
+const UP: Probe = Probe::Up { running: None, waiting: None };
+
 /// The models of this upstream that joined their lanes.
 type Joined = BTreeMap<String, (Arc<Lane>, UpstreamId)>;
 
@@ -48,9 +51,12 @@ async fn attend(upstream: &Upstream, joined: &Joined) -> UpstreamError {
             }
             return why;
         }
-        let load = upstream.reported_load().await;
+        let load = upstream.reported_load().await.map_or(UP, |load| Probe::Up {
+            running: load.running,
+            waiting: load.waiting,
+        });
         for (lane, id) in joined.values() {
-            lane.probed(*id, Probe::Up { load }, None);
+            lane.probed(*id, load, None);
         }
         tokio::time::sleep(CALM).await;
     }
@@ -88,7 +94,7 @@ impl Pools {
         }
         for (name, model) in offered {
             if let Some((lane, id)) = joined.get(&name) {
-                lane.probed(*id, Probe::Up { load: None }, None);
+                lane.probed(*id, UP, None);
             } else if let Some(lane) = self.lane_for(upstream, description.kind, model).await {
                 let id = lane.join(upstream.clone(), model.clone());
                 joined.insert(name, (lane, id));
@@ -112,7 +118,7 @@ impl Pools {
         if let Some(Served { lane, speech }) = self.served().get(name).cloned() {
             return self.fits(upstream, kind, model, speech).then_some(lane);
         }
-        let lane = Lane::start(name, self.dispatch.clone());
+        let lane = Lane::start(name, &self.dispatch);
         let found = Found { upstream: upstream.clone(), kind, model: model.clone(), lane: Arc::clone(&lane) };
         let host = Arc::clone(&self.host);
         let introduced = tokio::task::spawn_blocking(move || host.introduce(&found)).await;

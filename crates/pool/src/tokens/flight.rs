@@ -1,6 +1,7 @@
 //! One sequence from its boarding to its end, over as many upstreams as it takes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -9,20 +10,55 @@ use ropeway_executor::{Sampled, SamplingParams, Seed};
 use ropeway_grammar::{Compiled, GrammarSpec};
 use tokio::sync::watch;
 
-use super::moving::{Diverged, Leg, Progress};
+use super::moving::{Diverged, Progress};
 use crate::dispatch::Ended;
 use crate::error::UpstreamError;
 use crate::lane::{Boarding, Member, Missed};
-use crate::upstream::{StopReason, TokenAsk, TokenEvent};
+use crate::prefix::session_of;
+use crate::upstream::{Spelling, TokenAsk, TokenEvent};
+
+/// Numbers flights, so that upstreams can tell them apart.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// What all sequences of a request have in common.
+#[derive(Debug)]
+pub struct Shared {
+    /// The request itself.
+    pub request: Request,
+    /// How its model writes texts in tokens.
+    pub spelling: Spelling,
+    /// What divides cached prompts of different owners, as upstreams are told it.
+    pub cache_salt: Option<String>,
+    /// The conversation it is part of, as upstreams are told it.
+    pub session: Option<String>,
+    /// Where its events go.
+    pub sender: EventSender,
+}
+
+impl Shared {
+    /// A request whose events go there.
+    pub fn new(request: Request, spelling: Spelling, sender: EventSender) -> Self {
+        let cache_salt = (!request.salt.is_empty()).then(|| hexadecimal(&request.salt));
+        let session = session_of(request.client).map(|session| format!("{session:016x}"));
+        Self { request, spelling, cache_salt, session, sender }
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
 
 /// A sequence on its way.
 #[derive(Debug)]
 pub struct Flight {
-    request: Arc<Request>,
+    shared: Arc<Shared>,
+    /// A name of its own at upstreams.
+    id: u64,
     /// The request's parameters with this sequence's seed.
     params: SamplingParams,
     sequence: u32,
-    sender: Arc<EventSender>,
+    /// Attempts so far.
+    attempts: u32,
     /// Most tokens of the whole answer.
     most: usize,
     progress: Progress,
@@ -51,26 +87,27 @@ impl From<Diverged> for Failure {
 
 impl Flight {
     /// Sequence `sequence` of a request, at upstreams with room for `context` tokens.
-    pub fn new(request: Arc<Request>, sequence: u32, sender: Arc<EventSender>, context: usize) -> Self {
+    pub fn new(shared: Arc<Shared>, sequence: u32, context: usize) -> Self {
+        let request = &shared.request;
         let seed = Seed(request.params.seed.0.wrapping_add(u64::from(sequence)));
         let room = context.saturating_sub(request.prompt.len());
         Self {
             params: SamplingParams { seed, ..request.params.clone() },
             sequence,
-            sender,
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            attempts: 0,
             most: request.max_tokens.map_or(room, |most| most.min(room)),
             progress: Progress::default(),
             usage: Usage { prompt: request.prompt.len(), ..Usage::default() },
             began: Instant::now(),
-            request,
+            shared,
         }
     }
 
     /// Answers until the end, unless the reader, the deadline or the operator ends it before.
     pub async fn fly(mut self, boarding: Boarding, mut stopped: watch::Receiver<bool>) {
-        let sender = Arc::clone(&self.sender);
-        let deadline = self.request.deadline;
-        let sequence = self.sequence;
+        let (shared, sequence) = (Arc::clone(&self.shared), self.sequence);
+        let deadline = shared.request.deadline;
         let late = async {
             match deadline {
                 Some(deadline) => tokio::time::sleep(deadline).await,
@@ -80,7 +117,7 @@ impl Flight {
         // What is dropped here is withdrawn, and its connection closed: the upstream stops at once.
         let reason = tokio::select! {
             reason = self.answer(boarding) => reason,
-            () = sender.cancelled(sequence) => FinishReason::Cancelled,
+            () = shared.sender.cancelled(sequence) => FinishReason::Cancelled,
             () = late => FinishReason::TimedOut,
             _ = stopped.wait_for(|stopped| *stopped) => FinishReason::Failed(SequenceError::EngineGone),
         };
@@ -149,18 +186,29 @@ impl Flight {
             self.usage.queued = self.began.elapsed().max(Duration::from_nanos(1));
         }
         let upstream = Arc::clone(member.upstream.shared_name());
-        self.sender.send(Event::Placed { sequence: self.sequence, upstream });
+        self.shared.sender.send(Event::Placed { sequence: self.sequence, upstream });
     }
 
     /// One upstream's part of the answer.
     async fn attempt(&mut self, member: &Member, boarding: &mut Boarding) -> Result<FinishReason, Failure> {
-        let request = Arc::clone(&self.request);
-        let leg = self.progress.begin(&request, self.most);
+        let shared = Arc::clone(&self.shared);
+        let request = &shared.request;
+        let leg = self.progress.begin(request, self.most);
         if leg.max_tokens == 0 && request.score_prompt.is_none() {
             return Ok(FinishReason::Length);
         }
         let prompt = [&request.prompt, &self.progress.sent()[..leg.begun]].concat();
-        let ask = ask(member, &request, &self.params, &prompt, &leg);
+        self.attempts += 1;
+        let request_id = format!("ropeway-{:x}-{}-{}", std::process::id(), self.id, self.attempts);
+        let ask = TokenAsk {
+            params: &self.params,
+            prompt: &prompt,
+            max_tokens: leg.max_tokens,
+            min_tokens: leg.min_tokens,
+            prompt_logprobs: request.score_prompt.filter(|_| leg.begun == 0),
+            request_id: &request_id,
+            ..ask(member, &shared)
+        };
         let mut stream = member.upstream.generate(&ask).await?;
         while let Some(event) = stream.next().await {
             match event? {
@@ -169,10 +217,10 @@ impl Flight {
                     boarding.tokens(tokens.len());
                     tokens.into_iter().try_for_each(|sampled| self.token(sampled))?;
                 }
-                TokenEvent::Finished { reason, cached_tokens } => {
+                TokenEvent::Finished { ending, cached_tokens } => {
                     self.progress.may_end()?;
                     self.usage.cached = cached_tokens.unwrap_or(0).min(request.prompt.len());
-                    return Ok(self.reason(reason));
+                    return Ok(ending.into());
                 }
             }
         }
@@ -180,18 +228,10 @@ impl Flight {
         Err(UpstreamError::BrokenOff { upstream: member.upstream.name().into(), why }.into())
     }
 
-    fn reason(&self, reason: StopReason) -> FinishReason {
-        match reason {
-            StopReason::Length => FinishReason::Length,
-            StopReason::Complete => FinishReason::Complete,
-            StopReason::End(token) => FinishReason::End(token),
-        }
-    }
-
     fn scored(&mut self, scores: Vec<Sampled>) {
         // All sequences of a request have the same prompt, and a repeated attempt scores it again.
         if self.sequence == 0 && self.progress.sent().is_empty() {
-            scores.into_iter().for_each(|score| self.sender.send(Event::Scored(score)));
+            scores.into_iter().for_each(|score| self.shared.sender.send(Event::Scored(score)));
         }
     }
 
@@ -202,13 +242,13 @@ impl Flight {
             self.prefilled();
         }
         let (sequence, drafting) = (self.sequence, DraftTotals::default());
-        self.sender.send(Event::Token { sequence, sampled, drafting });
+        self.shared.sender.send(Event::Token { sequence, sampled, drafting });
         Ok(())
     }
 
     fn prefilled(&self) {
         let Usage { prompt, cached, .. } = self.usage;
-        self.sender.send(Event::Prefilled { computed: prompt, cached });
+        self.shared.sender.send(Event::Prefilled { computed: prompt, cached });
     }
 
     fn finish(mut self, reason: FinishReason) {
@@ -218,34 +258,34 @@ impl Flight {
         let ends = usize::from(matches!(reason, FinishReason::End(_)));
         self.usage.generated = self.progress.sent().len() + ends;
         self.usage.total = self.began.elapsed();
-        self.sender.send(Event::Finished { sequence: self.sequence, reason, usage: self.usage });
+        self.shared.sender.send(Event::Finished { sequence: self.sequence, reason, usage: self.usage });
     }
 }
 
 /// Whether an upstream could do what a request asks.
-pub fn check(member: &Member, request: &Request) -> Result<(), UpstreamError> {
-    let leg = Leg { begun: 0, max_tokens: 1, min_tokens: 0 };
-    member.upstream.check(&ask(member, request, &request.params, &request.prompt, &leg))
+pub fn check(member: &Member, shared: &Shared) -> Result<(), UpstreamError> {
+    member.upstream.check(&ask(member, shared))
 }
 
-fn ask<'a>(
-    member: &'a Member,
-    request: &'a Request,
-    params: &'a SamplingParams,
-    prompt: &'a [u32],
-    leg: &Leg,
-) -> TokenAsk<'a> {
+/// A request as an upstream is asked it first.
+fn ask<'a>(member: &'a Member, shared: &'a Shared) -> TokenAsk<'a> {
+    let request = &shared.request;
     TokenAsk {
         model: &member.model.id,
-        prompt,
-        params,
-        max_tokens: leg.max_tokens,
-        min_tokens: leg.min_tokens,
+        prompt: &request.prompt,
+        params: &request.params,
+        is_seeded: request.params.temperature > 0.0,
+        max_tokens: request.max_tokens.unwrap_or(1),
+        min_tokens: request.min_tokens,
         ends: &request.ends,
+        ignore_eos: true,
         grammar: grammar_of(request),
-        prompt_logprobs: request.score_prompt.filter(|_| leg.begun == 0),
+        prompt_logprobs: request.score_prompt,
         class: request.class,
-        salt: &request.salt,
+        cache_salt: shared.cache_salt.as_deref(),
+        session: shared.session.as_deref(),
+        request_id: "",
+        spelling: Some(shared.spelling.clone()),
     }
 }
 
