@@ -56,7 +56,9 @@ impl TokenPool {
 
     /// Turns down what no upstream could do, before anything waits.
     fn check(&self, shared: &Shared) -> Result<(), Rejected> {
-        let members = self.lane.members();
+        let mut members = self.lane.members();
+        // Those of a kind understand the same words.
+        members.dedup_by_key(|member| member.upstream.kind());
         let checked = members.iter().try_for_each(|member| flight::check(member, shared));
         checked.map_err(|error| Rejected::Unsupported(error.to_string()))
     }

@@ -264,7 +264,8 @@ impl Flight {
 
 /// Whether an upstream could do what a request asks.
 pub fn check(member: &Member, shared: &Shared) -> Result<(), UpstreamError> {
-    member.upstream.check(&ask(member, shared))
+    // What can be asked does not depend on the prompt, which may be long.
+    member.upstream.check(&TokenAsk { prompt: &[], ..ask(member, shared) })
 }
 
 /// A request as an upstream is asked it first.
