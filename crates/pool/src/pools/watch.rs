@@ -52,8 +52,8 @@ async fn attend(upstream: &Upstream, joined: &Joined) -> UpstreamError {
             return why;
         }
         let load = upstream.reported_load().await.map_or(UP, |load| Probe::Up {
-            running: load.running,
-            waiting: load.waiting,
+            running: Some(load.running),
+            waiting: Some(load.waiting),
         });
         for (lane, id) in joined.values() {
             lane.probed(*id, load, None);
