@@ -15,7 +15,9 @@ pub enum UpstreamError {
         why: String,
     },
     /// The TLS handshake failed.
-    #[error("the TLS handshake with {upstream} failed: {why}; give its certificate authority with tls-roots, or fix its certificate")]
+    #[error(
+        "the TLS handshake with {upstream} failed: {why}; give its certificate authority with tls-roots, or fix its certificate"
+    )]
     Tls {
         /// The upstream's name.
         upstream: String,
