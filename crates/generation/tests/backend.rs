@@ -188,7 +188,7 @@ fn the_oldest_messages_make_room_and_results_stay_with_their_calls() {
             ..Conversation::default()
         };
         let tokens = generator.encode(Prompt::Conversation(whole)).unwrap();
-        let text = generator.tokenizer.decode(&tokens, SpecialTokens::Keep);
+        let text = generator.tokenizer().expect("a tokenizer").decode(&tokens, SpecialTokens::Keep);
         assert!(tokens.len() <= generator.context() - 16, "{turns}");
         assert!(text.contains("rule") && text.contains(&format!("result{}", turns - 1)), "{turns}: {text}");
         for turn in 0..turns {

@@ -108,10 +108,12 @@ pub struct CompletionShape {
 
 impl CompletionShape {
     /// The text that the choices of a prompt begin with; empty without an echo.
-    pub fn echo(&self, prompt: &Prompt, tokenizer: &Tokenizer) -> String {
+    pub fn echo(&self, prompt: &Prompt, tokenizer: Option<&Tokenizer>) -> String {
         match prompt {
             Prompt::Text(text) | Prompt::Between { prefix: text, .. } if self.echo => text.clone(),
-            Prompt::Tokens(tokens) if self.echo => tokenizer.decode(tokens, SpecialTokens::Keep),
+            Prompt::Tokens(tokens) if self.echo => {
+                tokenizer.map(|tokenizer| tokenizer.decode(tokens, SpecialTokens::Keep)).unwrap_or_default()
+            }
             _ => String::new(),
         }
     }

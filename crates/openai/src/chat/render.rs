@@ -15,8 +15,8 @@ use crate::{error, logprobs, usage};
 pub struct ChatRender {
     /// The response's name.
     pub identity: Identity,
-    /// For the texts of tokens.
-    pub tokenizer: Tokenizer,
+    /// For the texts of tokens; where there is none, no log-probabilities were asked for.
+    pub tokenizer: Option<Tokenizer>,
     /// Whether log-probabilities are wanted.
     pub wants_logprobs: bool,
 }
@@ -52,9 +52,14 @@ impl ChatRender {
         json!({
             "index": index,
             "message": message,
-            "logprobs": self.wants_logprobs.then(|| logprobs::chat(&self.tokenizer, &choice.tokens)),
+            "logprobs": self.for_logprobs().map(|tokenizer| logprobs::chat(tokenizer, &choice.tokens)),
             "finish_reason": chat_finish_reason(&choice.finish.reason, called),
         })
+    }
+
+    /// The tokenizer, if log-probabilities are wanted.
+    fn for_logprobs(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_ref().filter(|_| self.wants_logprobs)
     }
 
     /// Chunks of `n` choices as they are generated; the usage at the end, if wanted.
@@ -80,7 +85,9 @@ impl ChatRender {
 
     fn event(&self, event: GenerationEvent, spent: &mut Spent) -> Vec<Value> {
         match event {
-            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => Vec::new(),
+            GenerationEvent::Placed { .. }
+            | GenerationEvent::PromptProgress { .. }
+            | GenerationEvent::PromptLogprob(_) => Vec::new(),
             GenerationEvent::Output { choice, deltas, tokens } => self.deltas(choice, deltas, &tokens),
             GenerationEvent::Finished {
                 finish: Finish { reason: StopReason::Failed(failed), .. }, ..
@@ -100,11 +107,11 @@ impl ChatRender {
 
     fn deltas(&self, index: usize, deltas: Vec<Delta>, tokens: &[Sampled]) -> Vec<Value> {
         let mut chunks: Vec<_> = deltas.into_iter().map(|delta| self.chunk(index, &wire(delta))).collect();
-        if self.wants_logprobs && !tokens.is_empty() {
+        if let Some(tokenizer) = self.for_logprobs().filter(|_| !tokens.is_empty()) {
             if chunks.is_empty() {
                 chunks.push(self.chunk(index, &json!({})));
             }
-            chunks[0]["choices"][0]["logprobs"] = logprobs::chat(&self.tokenizer, tokens);
+            chunks[0]["choices"][0]["logprobs"] = logprobs::chat(tokenizer, tokens);
         }
         chunks
     }

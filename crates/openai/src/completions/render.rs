@@ -26,8 +26,8 @@ pub struct PromptEcho {
 pub struct CompletionRender {
     /// The response's name.
     pub identity: Identity,
-    /// For the texts of tokens.
-    pub tokenizer: Tokenizer,
+    /// For the texts of tokens; where there is none, no log-probabilities were asked for.
+    pub tokenizer: Option<Tokenizer>,
     /// How the response looks.
     pub shape: CompletionShape,
     /// The request's prompts.
@@ -52,16 +52,21 @@ impl CompletionRender {
 
     fn choice(&self, index: usize, prompt: &PromptEcho, scored: &[Sampled], choice: &Choice) -> Value {
         let (first, scored) = if self.shape.echo { (prompt.first, scored) } else { (None, &[][..]) };
-        let logprobs = || {
+        let logprobs = |tokenizer| {
             let tokens = scored.iter().chain(&choice.tokens);
-            logprobs::completions(&self.tokenizer, first, tokens, &mut 0)
+            logprobs::completions(tokenizer, first, tokens, &mut 0)
         };
         json!({
             "index": index,
             "text": format!("{}{}", prompt.text, choice.text),
-            "logprobs": self.shape.logprobs.then(logprobs),
+            "logprobs": self.for_logprobs().map(logprobs),
             "finish_reason": finish_reason(&choice.finish.reason),
         })
+    }
+
+    /// The tokenizer, if log-probabilities are wanted.
+    fn for_logprobs(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_ref().filter(|_| self.shape.logprobs)
     }
 
     /// Every prompt counts once, however many choices it got.
@@ -112,11 +117,14 @@ impl CompletionRender {
     /// `first` is the number of the prompt's first choice among all.
     fn event(&self, first: usize, event: GenerationEvent, told: &mut Told) -> Option<Value> {
         match event {
-            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => None,
+            GenerationEvent::Placed { .. }
+            | GenerationEvent::PromptProgress { .. }
+            | GenerationEvent::PromptLogprob(_) => None,
             GenerationEvent::Output { choice, deltas, tokens } => {
                 let offset = &mut told.characters[first + choice];
-                let logprobs = (self.shape.logprobs && !tokens.is_empty())
-                    .then(|| logprobs::completions(&self.tokenizer, None, &tokens, offset));
+                let logprobs = self.for_logprobs().filter(|_| !tokens.is_empty());
+                let logprobs =
+                    logprobs.map(|tokenizer| logprobs::completions(tokenizer, None, &tokens, offset));
                 Some(self.text(first + choice, &text_of(deltas), logprobs, None))
             }
             GenerationEvent::Finished {

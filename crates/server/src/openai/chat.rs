@@ -47,7 +47,7 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let n = job.n.get();
     let events = generate(&model, job, caller).await?;
     let identity = Identity::new("chatcmpl-", &model.name);
-    let render = ChatRender { identity, tokenizer: model.generator.tokenizer.clone(), wants_logprobs };
+    let render = ChatRender { identity, tokenizer: model.generator.tokenizer().cloned(), wants_logprobs };
     if delivery.stream {
         return Ok(sse::respond(render.stream(events, n, delivery.include_usage)));
     }

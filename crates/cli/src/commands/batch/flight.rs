@@ -96,7 +96,7 @@ fn chat(
     let job = request.into_job(&models.defaults.numbered(number))?;
     let (_, stream) = submit(job, models)?;
     let identity = Identity::named(format!("chatcmpl-{id}"), &models.name);
-    let tokenizer = models.generator.tokenizer.clone();
+    let tokenizer = models.generator.tokenizer().cloned();
     let render = Render::Chat(ChatRender { identity, tokenizer, wants_logprobs });
     Ok(Generation { streams: vec![stream], render })
 }
@@ -108,10 +108,10 @@ fn completion(
     models: &Models,
 ) -> Result<Generation, RequestError> {
     let shape = request.shape();
-    let tokenizer = models.generator.tokenizer.clone();
+    let tokenizer = models.generator.tokenizer().cloned();
     let (mut prompts, mut streams) = (Vec::new(), Vec::new());
     for job in request.into_jobs(&models.defaults.numbered(number))? {
-        let text = shape.echo(&job.prompt, &tokenizer);
+        let text = shape.echo(&job.prompt, tokenizer.as_ref());
         let (first, stream) = submit(job, models)?;
         prompts.push(PromptEcho { text, first });
         streams.push(stream);

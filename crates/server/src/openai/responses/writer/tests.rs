@@ -29,7 +29,7 @@ fn render(tokenizer: &Tokenizer, is_background: bool) -> Render {
     ];
     Render {
         identity: Identity::new("resp_", "m"),
-        tokenizer: tokenizer.clone(),
+        tokenizer: Some(tokenizer.clone()),
         is_background,
         included: Included { logprobs: false, sealed_reasoning: true },
         tools: Toolbox::read(tools).expect("tools"),
