@@ -47,6 +47,11 @@ pub trait Backend: Send + Sync {
         SHORTEST_WAIT
     }
 
+    /// Why it can compute nothing now, if that is so and may change by itself: what computes can't be reached.
+    fn outage(&self) -> Option<String> {
+        None
+    }
+
     /// Ends every open request with [`EngineGone`](crate::SequenceError::EngineGone) and takes no more.
     fn stop(&self);
 

@@ -36,6 +36,14 @@ impl AnyBackend {
         }
     }
 
+    /// Why it can answer nothing now, if that is so and may change by itself.
+    pub fn outage(&self) -> Option<String> {
+        match self {
+            Self::Tokens(backend) => backend.outage(),
+            Self::Text(backend) => backend.outage(),
+        }
+    }
+
     /// Ends every open request and takes no more.
     pub fn stop(&self) {
         match self {

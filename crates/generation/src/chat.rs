@@ -69,6 +69,11 @@ pub trait ChatBackend: Send + Sync {
         SHORTEST_WAIT
     }
 
+    /// Why it can answer nothing now, if that is so and may change by itself.
+    fn outage(&self) -> Option<String> {
+        None
+    }
+
     /// Ends every open request and takes no more.
     fn stop(&self);
 }

@@ -209,14 +209,10 @@ impl Lane {
         statuses.filter_map(|status| Some((Arc::clone(state.members.get(&status.upstream)?), status))).collect()
     }
 
-    /// Whether any member is up.
-    pub fn is_up(&self) -> bool {
-        self.state().deserted.is_none()
-    }
-
-    /// What was last said about a member that failed.
-    pub fn last_error(&self) -> String {
-        self.state().last_error.clone()
+    /// What was last said about a member that failed, if none is up.
+    pub fn outage(&self) -> Option<String> {
+        let state = self.state();
+        state.deserted.map(|_| state.last_error.clone())
     }
 
     /// Hands out what can be handed out, after every change.

@@ -126,10 +126,8 @@ pub struct LaneReport {
     pub model: Arc<str>,
     /// Requests that wait.
     pub waiting: usize,
-    /// Whether any upstream is up.
-    pub is_up: bool,
-    /// What was last said about one that failed.
-    pub last_error: String,
+    /// What was last said about an upstream that failed, if none is up.
+    pub outage: Option<String>,
 }
 
 /// An upstream, for operators.
@@ -199,13 +197,17 @@ impl Pools {
         self.known.iter().map(report).collect()
     }
 
+    /// Whether upstreams compute this model.
+    pub fn serves(&self, model: &str) -> bool {
+        self.served().contains_key(model)
+    }
+
     /// Each model's queue.
     pub fn lanes(&self) -> Vec<LaneReport> {
         let report = |served: &Served| LaneReport {
             model: Arc::clone(served.lane.model()),
             waiting: served.lane.load().queued,
-            is_up: served.lane.is_up(),
-            last_error: served.lane.last_error(),
+            outage: served.lane.outage(),
         };
         self.served().values().map(report).collect()
     }

@@ -128,6 +128,10 @@ impl Backend for TokenPool {
         self.lane.queue_wait()
     }
 
+    fn outage(&self) -> Option<String> {
+        self.lane.outage()
+    }
+
     fn stop(&self) {
         self.stopped.send_replace(true);
     }

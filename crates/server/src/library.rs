@@ -193,6 +193,10 @@ pub fn unload(app: &Shared, model: &Arc<Model>) {
     let base = model.derived.as_ref().map(|derived| derived.from.as_str());
     let served = base.and_then(|base| app.models.all().into_iter().find(|served| served.name == base));
     let gone = served.as_ref().unwrap_or(model);
+    // What other servers compute takes no memory here.
+    if app.pools.get().is_some_and(|pools| pools.serves(&gone.name)) {
+        return;
+    }
     if app.models.remove(gone) {
         tracing::info!(target: "library", model = gone.name, "unloaded");
     }

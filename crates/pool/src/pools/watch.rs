@@ -116,7 +116,7 @@ impl Pools {
         let name = model.id.as_str();
         let _one_at_a_time = self.introductions.lock().await;
         if let Some(Served { lane, speech }) = self.served().get(name).cloned() {
-            return self.fits(upstream, kind, model, speech).then_some(lane);
+            return fits(upstream, kind, model, speech).then_some(lane);
         }
         let lane = Lane::start(name, &self.dispatch);
         let found = Found { upstream: upstream.clone(), kind, model: model.clone(), lane: Arc::clone(&lane) };
@@ -133,16 +133,16 @@ impl Pools {
             }
         }
     }
+}
 
-    /// Whether an upstream can share a model's work with those that had it first.
-    fn fits(&self, upstream: &Upstream, kind: Kind, model: &OfferedModel, speech: Speech) -> bool {
-        let fits = speech != Speech::Tokens || kind.speaks_tokens();
-        if !fits {
-            tracing::warn!(
-                target: "pool", upstream = upstream.name(), model = model.id, kind = kind.name(),
-                "left out: other upstreams of this model speak tokens, and this one does not"
-            );
-        }
-        fits
+/// Whether an upstream can share a model's work with those that had it first.
+fn fits(upstream: &Upstream, kind: Kind, model: &OfferedModel, speech: Speech) -> bool {
+    let fits = speech != Speech::Tokens || kind.speaks_tokens();
+    if !fits {
+        tracing::warn!(
+            target: "pool", upstream = upstream.name(), model = model.id, kind = kind.name(),
+            "left out: other upstreams of this model speak tokens, and this one does not"
+        );
     }
+    fits
 }

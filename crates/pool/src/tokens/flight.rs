@@ -231,7 +231,9 @@ impl Flight {
     fn scored(&mut self, scores: Vec<Sampled>) {
         // All sequences of a request have the same prompt, and a repeated attempt scores it again.
         if self.sequence == 0 && self.progress.sent().is_empty() {
-            scores.into_iter().for_each(|score| self.shared.sender.send(Event::Scored(score)));
+            for score in scores {
+                self.shared.sender.send(Event::Scored(score));
+            }
         }
     }
 

@@ -99,6 +99,11 @@ pub enum Condition {
     DeviceRestarting,
     /// Its device was lost for good.
     DeviceLost,
+    /// Other servers compute it, and none of them can be reached.
+    Unreachable {
+        /// What was last heard of one.
+        why: String,
+    },
 }
 
 impl Model {

@@ -94,6 +94,7 @@ impl ModelState {
             ModelState::Loaded(Condition::EngineFailed { .. }) => "engine failed",
             ModelState::Loaded(Condition::DeviceRestarting) => "device restarting",
             ModelState::Loaded(Condition::DeviceLost) => "device lost",
+            ModelState::Loaded(Condition::Unreachable { .. }) => "unreachable",
             ModelState::Absent(Arrival::Waiting { .. }) => "waiting to be loaded",
             ModelState::Absent(Arrival::Loading { .. }) => "loading",
             ModelState::Absent(Arrival::Failed { .. }) => "failed to load",
@@ -105,7 +106,7 @@ impl ModelState {
     fn describe(&self) -> Value {
         let mut told = json!({ "state": self.name() });
         match self {
-            ModelState::Loaded(Condition::EngineFailed { why })
+            ModelState::Loaded(Condition::EngineFailed { why } | Condition::Unreachable { why })
             | ModelState::Absent(Arrival::Failed { why }) => {
                 told["reason"] = why.as_str().into();
             }
@@ -121,7 +122,9 @@ impl ModelState {
     fn wait(&self) -> Option<Duration> {
         match self {
             ModelState::Absent(arrival) => arrival.wait(Instant::now()),
-            ModelState::Loaded(Condition::EngineRestarting | Condition::DeviceRestarting) => Some(RESTART),
+            ModelState::Loaded(
+                Condition::EngineRestarting | Condition::DeviceRestarting | Condition::Unreachable { .. },
+            ) => Some(RESTART),
             ModelState::Loaded(_) | ModelState::OnDemand => None,
         }
     }

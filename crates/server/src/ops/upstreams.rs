@@ -17,9 +17,9 @@ pub async fn list(State(app): State<Shared>) -> Json<Value> {
     let members = pools.members();
     let upstreams: Vec<_> = pools.upstreams().iter().map(|upstream| describe(upstream, &members)).collect();
     let models = pools.lanes().into_iter().map(|lane| {
-        let mut told = json!({ "id": &*lane.model, "waiting": lane.waiting, "up": lane.is_up });
-        if !lane.is_up {
-            told["reason"] = lane.last_error.into();
+        let mut told = json!({ "id": &*lane.model, "waiting": lane.waiting, "up": lane.outage.is_none() });
+        if let Some(why) = lane.outage {
+            told["reason"] = why.into();
         }
         told
     });
