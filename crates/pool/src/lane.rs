@@ -14,16 +14,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ropeway_engine::Load;
+use ropeway_engine::{Load, Rejected};
+use ropeway_generation::RequestError;
 use tokio::sync::{Notify, oneshot};
 
 use crate::dispatch::{
     Ask, Assignment, Capacity, Dispatcher, Ended, Probe, QueueFull, Spent, Settings, Ticket, UpstreamId, UpstreamStatus,
 };
+use crate::error::UpstreamError;
 use crate::upstream::{OfferedModel, Upstream};
 
 /// How long requests wait for an upstream to come back when none is up: a server that restarts within it loses nobody.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// When to come back to a model none of whose upstreams can be reached: they are probed more often than that.
+const COME_BACK: Duration = Duration::from_secs(5);
 
 /// The context of upstreams that do not tell theirs: they turn down what is too long themselves.
 const UNKNOWN_CONTEXT: usize = 1 << 20;
@@ -247,6 +252,21 @@ impl State {
     }
 }
 
+impl From<Refusal> for Rejected {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Full(full) => Rejected::QueueFull { waiting: full.waiting, retry_after: full.retry_after },
+            Refusal::NobodyThere { why } => Rejected::Unavailable { why, retry_after: COME_BACK },
+        }
+    }
+}
+
+impl From<Refusal> for RequestError {
+    fn from(refusal: Refusal) -> Self {
+        Rejected::from(refusal).into()
+    }
+}
+
 /// Why a request did not even wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -328,5 +348,13 @@ impl Drop for Boarding {
         state.waiting.remove(&self.ticket);
         state.dispatcher.withdraw(self.ticket, self.lane.now());
         self.lane.settle(&mut state);
+    }
+}
+
+/// What a failure says about the upstream.
+pub fn how_it_ended(error: &UpstreamError) -> Ended {
+    match error {
+        UpstreamError::Busy { retry_after, .. } => Ended::Busy { retry_after: *retry_after },
+        _ => Ended::Failed,
     }
 }

@@ -11,7 +11,7 @@
 //! # Layout
 //! - [`settings`]: what an operator says about an upstream; [`error`]: what can go wrong with one.
 //! - [`pools`]: all upstreams of a server, looked after; [`lane`]: one model's queue and upstreams.
-//! - [`tokens`]: a model whose upstreams speak tokens, as a backend. `prefix`: names of prompts' beginnings.
+//! - [`tokens`]: a model whose upstreams speak tokens, as a backend; [`text`]: one whose upstreams answer as text. `prefix`: names of prompts' beginnings.
 //! - [`dispatch`]: who is next, and which upstream gets it. No I/O, no clock of its own: `ropeway simulate --pool` runs the same code.
 //! - [`upstream`]: one server as it is spoken to: connections, dialects, probes.
 //! - [`chat`]: conversations at servers that keep their tokens to themselves.
@@ -25,5 +25,6 @@ pub mod lane;
 pub mod pools;
 mod prefix;
 pub mod settings;
+pub mod text;
 pub mod tokens;
 pub mod upstream;

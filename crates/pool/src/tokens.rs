@@ -16,13 +16,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::dispatch::{Ask, BLOCK_TOKENS};
-use crate::lane::{Boarding, Lane, Refusal};
+use crate::lane::{Boarding, Lane};
 use crate::prefix::{prefix_of_tokens, session_of};
 use crate::upstream::Spelling;
 use flight::{Flight, Shared};
-
-/// When to come back to a model none of whose upstreams can be reached: they are probed more often than that.
-const COME_BACK: Duration = Duration::from_secs(5);
 
 /// A model computed by other servers.
 #[derive(Debug)]
@@ -73,15 +70,7 @@ impl TokenPool {
             answer_tokens: 0,
             queue_timeout: request.queue_timeout,
         };
-        self.lane.board(ask, request.max_tokens).map_err(turned_down)
-    }
-}
-
-/// A refusal in the words of an engine.
-fn turned_down(refusal: Refusal) -> Rejected {
-    match refusal {
-        Refusal::Full(full) => Rejected::QueueFull { waiting: full.waiting, retry_after: full.retry_after },
-        Refusal::NobodyThere { why } => Rejected::Unavailable { why, retry_after: COME_BACK },
+        Ok(self.lane.board(ask, request.max_tokens)?)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use ropeway_pool::settings::UpstreamArg;
 use ropeway_pool::upstream::Upstream;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -34,7 +34,7 @@ after it failed.";
 pub struct Upstreams {
     /// The running server
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
-    server: UpstreamArg,
+    server: String,
     /// The environment variable that holds a key which may read metrics
     #[arg(long, value_name = "VARIABLE")]
     key_env: Option<String>,
@@ -71,11 +71,12 @@ impl Upstreams {
     }
 
     fn upstream(&self) -> Result<Upstream, Failure> {
-        let server = match &self.key_env {
-            Some(variable) => self.server.clone().with_key_from(variable),
-            None => self.server.clone(),
-        };
-        let settings = server.resolve().map_err(|error| Failure::new(error, "give it as http://HOST:PORT"))?;
+        let mut table = json!({ "url": self.server, "name": "server" });
+        if let Some(variable) = &self.key_env {
+            table["key-env"] = variable.as_str().into();
+        }
+        let settings = table.to_string().parse().and_then(UpstreamArg::resolve);
+        let settings = settings.map_err(|error| Failure::new(error, "give it as http://HOST:PORT"))?;
         Upstream::new(settings).map_err(|error| Failure::new(error, "check --server"))
     }
 }

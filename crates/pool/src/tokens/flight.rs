@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::moving::{Diverged, Progress};
 use crate::dispatch::Ended;
 use crate::error::UpstreamError;
-use crate::lane::{Boarding, Member, Missed};
+use crate::lane::{Boarding, Member, Missed, how_it_ended};
 use crate::prefix::session_of;
 use crate::upstream::{Spelling, TokenAsk, TokenEvent};
 
@@ -168,7 +168,7 @@ impl Flight {
         tracing::warn!(target: "pool", upstream, model, %error, sent_tokens = sent, "an attempt failed");
         match boarding.again(how_it_ended(&error), error.to_string()) {
             Ok(()) => Ok(boarding),
-            Err(_) => Err(broken_off(&format!("{error}; too much fails to try elsewhere, send it again later"))),
+            Err(spent) => Err(broken_off(&format!("{error}; {spent}, send it again later"))),
         }
     }
 
@@ -300,12 +300,4 @@ fn grammar_of(request: &Request) -> Option<&GrammarSpec> {
 
 fn broken_off(why: &str) -> FinishReason {
     FinishReason::Failed(SequenceError::Upstream(why.into()))
-}
-
-/// What a failure says about the upstream.
-pub fn how_it_ended(error: &UpstreamError) -> Ended {
-    match error {
-        UpstreamError::Busy { retry_after, .. } => Ended::Busy { retry_after: *retry_after },
-        _ => Ended::Failed,
-    }
 }

@@ -216,7 +216,7 @@ impl Serve {
         for given in &self.models {
             models.promise(&served_name(given));
         }
-        self.upstreams.models().for_each(|name| models.promise(name));
+        self.upstreams.models()?.iter().for_each(|name| models.promise(name));
         let library: Arc<dyn Library> = Arc::clone(shelves) as _;
         let app = App {
             embeddings: self.embeddings(shelves),

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-use ropeway_pool::settings::{Kind, UpstreamSettings};
+use ropeway_pool::settings::{UpstreamArg, UpstreamSettings};
 use tokio::sync::watch;
 
 use crate::failure::Failure;
@@ -95,8 +95,9 @@ impl Child {
         });
         let supervised = Arc::clone(&shared);
         thread::Builder::new().name("vllm".into()).spawn(move || supervised.supervise(&program, &arguments))?;
-        let mut settings = UpstreamSettings::at_loopback("vllm", port);
-        settings.kind = Some(Kind::Vllm);
+        let upstream: Result<UpstreamArg, String> = format!("vllm=http://127.0.0.1:{port}").parse();
+        let settings = upstream.and_then(UpstreamArg::resolve);
+        let settings = settings.map_err(|error| Failure::new(error, "this is a bug of Ropeway"))?;
         Ok(Self { settings, shared })
     }
 

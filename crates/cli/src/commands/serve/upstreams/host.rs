@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use ropeway_generation::Generator;
-use ropeway_pool::chat::ChatPool;
 use ropeway_pool::pools::{Found, Host, Speech};
+use ropeway_pool::text::TextPool;
 use ropeway_pool::tokens::TokenPool;
 use ropeway_server::{App, Model, ModelFacts};
 use tokio::runtime::Handle;
@@ -42,7 +42,7 @@ impl AppHost {
             Err(why) => {
                 let (upstream, model) = (found.upstream.name(), found.model.id.as_str());
                 tracing::info!(target: "pool", upstream, model, why, "served as text, without a tokenizer");
-                let pool = ChatPool::new(Arc::clone(&found.lane), found.kind);
+                let pool = TextPool::new(Arc::clone(&found.lane));
                 (Generator::of_chat(Arc::new(pool)), Speech::Text)
             }
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use clap::Args;
 use ropeway_pool::dispatch;
 use ropeway_pool::pools::{Contact, Pools};
-use ropeway_pool::settings::{UpstreamArg, UpstreamSettings};
+use ropeway_pool::settings::{UpstreamArg, UpstreamSettings, resolve_all};
 use ropeway_server::App;
 
 use self::child::Child;
@@ -54,23 +54,13 @@ impl UpstreamArgs {
     }
 
     /// The models that upstreams were said to have.
-    pub fn models(&self) -> impl Iterator<Item = &str> {
-        self.upstreams.iter().flat_map(UpstreamArg::models)
+    pub fn models(&self) -> Result<Vec<String>, Failure> {
+        Ok(self.settings()?.into_iter().flat_map(|upstream| upstream.models).collect())
     }
 
     fn settings(&self) -> Result<Vec<UpstreamSettings>, Failure> {
         let hint = "an upstream is [NAME=]URL, or a table [[upstream]] in ropeway.toml; see docs/pool.md";
-        let resolved = self.upstreams.iter().cloned().map(|upstream| {
-            upstream.resolve().map_err(|error| Failure::new(error, hint))
-        });
-        let all: Vec<_> = resolved.collect::<Result<_, _>>()?;
-        for (index, one) in all.iter().enumerate() {
-            if all[..index].iter().any(|other| other.name == one.name) {
-                let what = format!("two upstreams are called {}", one.name);
-                return Err(Failure::new(what, "give each a name of its own: --upstream NAME=URL"));
-            }
-        }
-        Ok(all)
+        resolve_all(self.upstreams.clone()).map_err(|error| Failure::new(error, hint))
     }
 
     /// Begins to look after the upstreams, and starts vLLM if that was asked for.
@@ -96,12 +86,11 @@ pub struct Upstreams {
 impl Upstreams {
     /// Waits until each was asked once, and until vLLM is there or given up; says which can't be used.
     pub async fn first_contact(&self, is_for_people: bool) -> Result<(), Failure> {
-        match &self.child {
-            Some(child) => tokio::select! {
+        if let Some(child) = &self.child {
+            tokio::select! {
                 failure = child.failed() => return Err(failure),
                 () = self.pools.reached(&child.settings().name) => child.served(),
-            },
-            None => {}
+            }
         }
         self.pools.first_contact().await;
         for upstream in self.pools.upstreams() {
