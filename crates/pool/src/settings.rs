@@ -8,12 +8,18 @@
 //! ```
 //! A key is read when it is needed and shown to nobody: [`Secret`] prints nothing of it.
 
+mod arg;
+mod url;
+
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+
+pub use arg::{UpstreamArg, resolve_all};
+pub use url::Url;
 
 /// What kind of server an upstream is: which words it understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -124,32 +130,4 @@ pub struct UpstreamSettings {
     pub tls_roots: Option<PathBuf>,
     /// The tokenizer of its models: a folder, a file or a name of the hub; found by the model's own name if `None`.
     pub tokenizer: Option<String>,
-}
-
-/// Scheme, host, port and the path that every request's own path follows.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Url {
-    /// Whether TLS is spoken.
-    pub is_tls: bool,
-    /// Name or address, IPv6 without brackets.
-    pub host: String,
-    /// Port.
-    pub port: u16,
-    /// What comes before `/v1/...`: empty, or as in `/llm`, without a slash at its end.
-    pub base: String,
-}
-
-impl fmt::Display for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.authority(), self.base)
-    }
-}
-
-impl Url {
-    /// Host and port as a `Host` header has them.
-    pub fn authority(&self) -> String {
-        let Self { host, port, .. } = self;
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-    }
 }
