@@ -24,11 +24,8 @@ pub async fn vllm(version: &'static str, reply: impl Fn(&Seen) -> Reply + Send +
 }
 
 pub fn chunk(ids: &[u32], more: Value) -> Value {
-    let mut choice =
-        json!({ "index": 0, "text": "x", "logprobs": null, "finish_reason": null, "token_ids": ids });
-    for (field, value) in more.as_object().into_iter().flatten() {
-        choice[field] = value.clone();
-    }
+    let usual = json!({ "index": 0, "text": "x", "logprobs": null, "finish_reason": null, "token_ids": ids });
+    let choice = with(usual, more);
     json!({ "id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice] })
 }
 
