@@ -1,6 +1,7 @@
 //! The tokens of a sequence as they come, whatever the dialect: lines in, events out, with a limit on silence.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -30,6 +31,12 @@ struct Source {
 enum Step {
     Read,
     Over(Result<(), UpstreamError>),
+}
+
+impl fmt::Debug for TokenStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenStream").field("ready", &self.ready).finish_non_exhaustive()
+    }
 }
 
 impl TokenStream {

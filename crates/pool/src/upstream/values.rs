@@ -1,5 +1,6 @@
 //! A streamed answer as JSON values, for servers that keep their tokens to themselves.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -40,6 +41,12 @@ struct Glance {
 #[derive(Deserialize)]
 struct GlancedChoice {
     finish_reason: Option<serde::de::IgnoredAny>,
+}
+
+impl<T> fmt::Debug for SseStream<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SseStream").finish_non_exhaustive()
+    }
 }
 
 impl<T: DeserializeOwned> SseStream<T> {
