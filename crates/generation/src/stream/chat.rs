@@ -93,7 +93,7 @@ impl ChatStream {
         }
     }
 
-    /// Notes what an event says, and adds times to a usage without any; `false` for one about a choice that is over.
+    /// Notes what an event says, and completes its usage; `false` for one about a choice that is over.
     fn count(&mut self, event: &mut GenerationEvent) -> bool {
         match event {
             GenerationEvent::Placed { .. } => {}
@@ -110,22 +110,25 @@ impl ChatStream {
                 choice.called_tools |= deltas.iter().any(|delta| matches!(delta, Delta::ToolCall { .. }));
             }
             GenerationEvent::Finished { choice, finish } => {
-                self.time(&mut finish.usage);
+                let Some(generated) = self.open(*choice).map(|choice| choice.generated) else { return false };
+                self.complete(&mut finish.usage, generated);
                 let usage = finish.usage;
-                let Some(choice) = self.open(*choice) else { return false };
-                choice.is_over = true;
-                if usage.generated > 0 {
-                    choice.generated = usage.generated;
-                }
-                if usage.prompt > 0 {
-                    (self.prompt_tokens, self.cached_tokens) = (usage.prompt, usage.cached);
-                }
+                self.choices[*choice] =
+                    Counted { generated: usage.generated, is_over: true, ..Counted::default() };
+                (self.prompt_tokens, self.cached_tokens) = (usage.prompt, usage.cached);
             }
         }
         true
     }
 
-    fn time(&self, usage: &mut Usage) {
+    /// Adds what the other server did not count: estimates, and times as they were seen here.
+    fn complete(&self, usage: &mut Usage, generated: usize) {
+        if usage.prompt == 0 {
+            (usage.prompt, usage.cached) = (self.prompt_tokens, self.cached_tokens);
+        }
+        if usage.generated == 0 {
+            usage.generated = generated;
+        }
         if usage.total.is_zero() {
             usage.total = self.asked_at.elapsed();
             usage.first_token = self.first_output.unwrap_or(usage.total);
@@ -143,14 +146,13 @@ impl ChatStream {
     /// Wants no more of the other server, and ends what is open.
     fn end_open(&mut self, reason: &StopReason) {
         self.events = None;
-        let (prompt, cached) = (self.prompt_tokens, self.cached_tokens);
-        let mut timed = Usage { prompt, cached, ..Usage::default() };
-        self.time(&mut timed);
-        for (index, choice) in self.choices.iter_mut().enumerate().filter(|(_, choice)| !choice.is_over) {
+        for index in 0..self.choices.len() {
+            let Some(choice) = self.open(index) else { continue };
             choice.is_over = true;
-            let usage = Usage { generated: choice.generated, ..timed };
-            let (reason, called_tools) = (reason.clone(), choice.called_tools);
-            let finish = Finish { reason, called_tools, reasoning_tokens: 0, usage };
+            let Counted { generated, called_tools, .. } = *choice;
+            let mut usage = Usage::default();
+            self.complete(&mut usage, generated);
+            let finish = Finish { reason: reason.clone(), called_tools, reasoning_tokens: 0, usage };
             self.ready.push_back(GenerationEvent::Finished { choice: index, finish });
         }
     }
