@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::stream;
 use ropeway_engine::Load;
-use ropeway_generation::{ChatAsk, ChatBackend, ChatEvents, ErrorKind, Job, RequestError};
+use ropeway_generation::{ChatAsk, ChatBackend, ChatEvents, ErrorKind, Job, Prompt, RequestError};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
@@ -48,7 +48,7 @@ impl TextPool {
     }
 
     fn ask_for_place(ask: &ChatAsk) -> Ask {
-        let text = chat::text_of(&ask.job.prompt);
+        let text = prompt_text(&ask.job.prompt);
         Ask {
             client: ask.request.client,
             class: ask.request.class,
@@ -58,6 +58,18 @@ impl TextPool {
             answer_tokens: 0,
             queue_timeout: ask.request.queue_timeout,
         }
+    }
+}
+
+/// The text of a prompt, for its beginning's name and its length.
+fn prompt_text(prompt: &Prompt) -> String {
+    match prompt {
+        Prompt::Conversation(conversation) => {
+            let parts = conversation.tools.iter().chain(&conversation.messages);
+            parts.map(ToString::to_string).collect()
+        }
+        Prompt::Text(text) => text.clone(),
+        Prompt::Between { .. } | Prompt::Tokens(_) => String::new(),
     }
 }
 

@@ -67,6 +67,6 @@ fn plain(value: &Value) -> Option<String> {
         Value::Integer(number) => Some(number.to_string()),
         Value::Float(number) => Some(number.to_string()),
         Value::Boolean(switch) => Some(switch.to_string()),
-        Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
+        Value::Datetime(_) | Value::Array(_) => None,
     }
 }

@@ -9,10 +9,11 @@ use ropeway_generation::{ChatAsk, ErrorKind, Finish, GenerationEvent, RequestErr
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use crate::chat::{self, ChatBody, ChatReader};
+use crate::chat::{self, AnswerReader};
 use crate::dispatch::Ended;
 use crate::error::UpstreamError;
 use crate::lane::{Boarding, Member, Missed, how_it_ended};
+use crate::settings::Kind;
 
 /// A request on its way.
 pub struct Flight {
@@ -65,7 +66,7 @@ impl Flight {
 
     async fn answer(&mut self, mut boarding: Boarding) -> Result<(), RequestError> {
         loop {
-            let member = boarding.placed().await.map_err(|missed| self.missed(missed))?.member;
+            let member = boarding.placed().await.map_err(missed_place)?.member;
             self.placed(&member);
             let error = match self.attempt(&member, &mut boarding).await {
                 Ok(()) => {
@@ -74,7 +75,7 @@ impl Flight {
                 }
                 Err(error) => error,
             };
-            boarding = self.survive(&member, error, boarding)?;
+            boarding = self.survive(&member, &error, boarding)?;
         }
     }
 
@@ -82,7 +83,7 @@ impl Flight {
     fn survive(
         &self,
         member: &Member,
-        error: UpstreamError,
+        error: &UpstreamError,
         mut boarding: Boarding,
     ) -> Result<Boarding, RequestError> {
         if error.is_the_requests() {
@@ -92,22 +93,12 @@ impl Flight {
         let (upstream, model) = (member.upstream.name(), member.model.id.as_str());
         tracing::warn!(target: "pool", upstream, model, %error, "an attempt failed");
         if self.has_begun {
-            boarding.end(how_it_ended(&error));
+            boarding.end(how_it_ended(error));
             return Err(overloaded(format!("{error}; what it answered so far can't be continued elsewhere")));
         }
-        match boarding.again(how_it_ended(&error), error.to_string()) {
+        match boarding.again(how_it_ended(error), error.to_string()) {
             Ok(()) => Ok(boarding),
             Err(spent) => Err(overloaded(format!("{error}; {spent}, send it again later"))),
-        }
-    }
-
-    fn missed(&self, missed: Missed) -> RequestError {
-        match missed {
-            Missed::Overdue => RequestError::new(
-                ErrorKind::QueueTimeout,
-                "the server has too much to do: the request waited longer than it may; try again later",
-            ),
-            Missed::NobodyThere { why } => overloaded(format!("no upstream can be reached: {why}")),
         }
     }
 
@@ -122,16 +113,24 @@ impl Flight {
     /// One upstream's answer.
     async fn attempt(&mut self, member: &Member, boarding: &mut Boarding) -> Result<(), UpstreamError> {
         let (upstream, job) = (&member.upstream, &self.ask.job);
-        let kind = upstream.kind().unwrap_or(crate::settings::Kind::Openai);
-        let ChatBody { path, body } = chat::body(job, kind, &member.model.id)
+        let kind = upstream.kind().unwrap_or(Kind::Openai);
+        let mut body = chat::body(job, kind, &member.model.id)
             .map_err(|error| UpstreamError::Unsupported(error.to_string()))?;
-        let mut reader = ChatReader::new(job);
-        let mut chunks = upstream.post_stream(path, &body).await?;
+        chat::salt(&mut body, kind, &self.ask.request.salt);
+        let mut reader = AnswerReader::new(job, upstream.name());
+        let mut chunks = upstream.post_stream(chat::path(job), &body).await?;
         while let Some(chunk) = chunks.next().await {
-            let events = reader.push(chunk?).map_err(|why| failed(member, why))?;
+            let events = reader.read(&chunk?)?;
             self.hand_out(events, boarding);
+            if reader.is_over() {
+                break;
+            }
         }
-        let events = reader.finish().map_err(|why| failed(member, why))?;
+        if !reader.is_complete() {
+            let why = "the stream ended before the answer did".into();
+            return Err(UpstreamError::BrokenOff { upstream: upstream.name().into(), why });
+        }
+        let events = reader.finish();
         self.hand_out(events, boarding);
         Ok(())
     }
@@ -175,8 +174,14 @@ impl Flight {
     }
 }
 
-fn failed(member: &Member, why: String) -> UpstreamError {
-    UpstreamError::Failed { upstream: member.upstream.name().into(), why }
+fn missed_place(missed: Missed) -> RequestError {
+    match missed {
+        Missed::Overdue => RequestError::new(
+            ErrorKind::QueueTimeout,
+            "the server has too much to do: the request waited longer than it may; try again later",
+        ),
+        Missed::NobodyThere { why } => overloaded(format!("no upstream can be reached: {why}")),
+    }
 }
 
 fn overloaded(why: String) -> RequestError {

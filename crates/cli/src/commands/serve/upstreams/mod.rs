@@ -87,9 +87,10 @@ impl Upstreams {
     /// Waits until each was asked once, and until vLLM is there or given up; says which can't be used.
     pub async fn first_contact(&self, is_for_people: bool) -> Result<(), Failure> {
         if let Some(child) = &self.child {
+            let upstream = child.settings().name;
             tokio::select! {
                 failure = child.failed() => return Err(failure),
-                () = self.pools.reached(&child.settings().name) => child.served(),
+                () = self.pools.reached(&upstream) => child.served(),
             }
         }
         self.pools.first_contact().await;

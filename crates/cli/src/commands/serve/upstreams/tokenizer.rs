@@ -13,6 +13,7 @@ use ropeway_text::{ChatTemplate, Tokenizer};
 use ropeway_weights::Checkpoint;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::pulling::open_hub;
 
 /// What is needed to speak in tokens.
@@ -65,7 +66,7 @@ fn of_installed(hub: &Hub, name: &str) -> Option<Words> {
 fn fetched(hub: &Hub, names: &[&str]) -> Result<Words, String> {
     let mut why = String::from("no name of it is known to the hub");
     for name in names {
-        match hub.tokenizer(name) {
+        match hub.tokenizer(name, interrupt::pulls(), &mut |_| {}) {
             Ok(folder) => return of_folder(&folder).map_err(|failure| failure.to_string()),
             Err(error) => why = error.to_string(),
         }
