@@ -37,6 +37,9 @@ pub struct SamplingParams {
     pub allowed: Option<Arc<[u32]>>,
     /// Key of the random choices.
     pub seed: Seed,
+    /// Whether the caller asked for this seed. Another server that computes the request is told it only then, because some choose
+    /// faster without one.
+    pub is_seeded: bool,
     /// How many most likely tokens to report beside the chosen one; `None` asks for no log-probabilities.
     pub logprobs: Option<u32>,
 }
@@ -56,6 +59,7 @@ impl Default for SamplingParams {
             logit_bias: Vec::new(),
             allowed: None,
             seed: Seed(0),
+            is_seeded: false,
             logprobs: None,
         }
     }

@@ -198,6 +198,7 @@ impl Fields {
                 .map(allowed)
                 .transpose()?,
             seed: self.seed.map_or(defaults.seed, |seed| Seed(seed.cast_unsigned())),
+            is_seeded: self.seed.is_some() || defaults.is_seeded,
             logprobs: None,
         })
     }

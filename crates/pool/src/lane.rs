@@ -19,7 +19,8 @@ use ropeway_generation::RequestError;
 use tokio::sync::{Notify, oneshot};
 
 use crate::dispatch::{
-    Ask, Assignment, Capacity, Dispatcher, Ended, Probe, QueueFull, Spent, Settings, Ticket, UpstreamId, UpstreamStatus,
+    Ask, Assignment, Capacity, Dispatcher, Ended, Probe, QueueFull, Settings, Spent, Ticket, UpstreamId,
+    UpstreamStatus,
 };
 use crate::error::UpstreamError;
 use crate::upstream::{OfferedModel, Upstream};
@@ -211,7 +212,9 @@ impl Lane {
     pub fn statuses(&self) -> Vec<(Arc<Member>, UpstreamStatus)> {
         let state = self.state();
         let statuses = state.dispatcher.statuses().into_iter();
-        statuses.filter_map(|status| Some((Arc::clone(state.members.get(&status.upstream)?), status))).collect()
+        statuses
+            .filter_map(|status| Some((Arc::clone(state.members.get(&status.upstream)?), status)))
+            .collect()
     }
 
     /// What was last said about a member that failed, if none is up.
@@ -255,7 +258,9 @@ impl State {
 impl From<Refusal> for Rejected {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Full(full) => Rejected::QueueFull { waiting: full.waiting, retry_after: full.retry_after },
+            Refusal::Full(full) => {
+                Rejected::QueueFull { waiting: full.waiting, retry_after: full.retry_after }
+            }
             Refusal::NobodyThere { why } => Rejected::Unavailable { why, retry_after: COME_BACK },
         }
     }

@@ -218,7 +218,12 @@ impl Pools {
         let of_lane = |Served { lane, speech }: Served| {
             let statuses = lane.statuses().into_iter();
             let model = Arc::clone(lane.model());
-            statuses.map(move |(member, status)| MemberReport { model: Arc::clone(&model), speech, member, status })
+            statuses.map(move |(member, status)| MemberReport {
+                model: Arc::clone(&model),
+                speech,
+                member,
+                status,
+            })
         };
         served.into_iter().flat_map(of_lane).collect()
     }

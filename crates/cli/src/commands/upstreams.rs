@@ -107,7 +107,17 @@ fn print(output: &mut Output, told: &Value) -> io::Result<()> {
 const COLUMNS: usize = 11;
 
 const HEAD: [&str; COLUMNS] = [
-    "UPSTREAM", "STATE", "KIND", "MODEL", "NOW", "REQUESTS", "TOKENS", "FIRST TOKEN", "HITS", "ERRORS", "MOVED",
+    "UPSTREAM",
+    "STATE",
+    "KIND",
+    "MODEL",
+    "NOW",
+    "REQUESTS",
+    "TOKENS",
+    "FIRST TOKEN",
+    "HITS",
+    "ERRORS",
+    "MOVED",
 ];
 
 /// A row per model, or one without.

@@ -36,18 +36,37 @@ fn greedy_answers_of_every_api_equal_the_upstreams_own() {
     let messages = json!([{"role": "user", "content": "abc"}]);
     let cases = [
         ("/v1/completions", greedy(1, 40)),
-        ("/v1/completions", json!({"model": "m", "prompt": "abc", "max_tokens": 8, "temperature": 0, "logprobs": 3})),
-        ("/v1/completions", json!({"model": "m", "prompt": "abc", "max_tokens": 4, "temperature": 0, "echo": true, "logprobs": 1})),
-        ("/v1/completions", json!({"model": "m", "prompt": "abc", "max_tokens": 8, "temperature": 1, "seed": 7, "n": 3})),
-        ("/v1/chat/completions", json!({"model": "m", "messages": messages, "max_tokens": 8, "temperature": 0})),
-        ("/api/chat", json!({"model": "m", "messages": messages, "stream": false, "options": {"num_predict": 8, "temperature": 0}})),
+        (
+            "/v1/completions",
+            json!({"model": "m", "prompt": "abc", "max_tokens": 8, "temperature": 0, "logprobs": 3}),
+        ),
+        (
+            "/v1/completions",
+            json!({"model": "m", "prompt": "abc", "max_tokens": 4, "temperature": 0, "echo": true, "logprobs": 1}),
+        ),
+        (
+            "/v1/completions",
+            json!({"model": "m", "prompt": "abc", "max_tokens": 8, "temperature": 1, "seed": 7, "n": 3}),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"model": "m", "messages": messages, "max_tokens": 8, "temperature": 0}),
+        ),
+        (
+            "/api/chat",
+            json!({"model": "m", "messages": messages, "stream": false, "options": {"num_predict": 8, "temperature": 0}}),
+        ),
         ("/v1/messages", json!({"model": "m", "messages": messages, "max_tokens": 8, "temperature": 0})),
         ("/generate", json!({"prompt": "abc", "max_tokens": 8, "temperature": 0})),
     ];
     for (path, body) in cases {
         let (own, through) = both(&pair, path, &body);
         assert_eq!(own["choices"], through["choices"], "{path} {body}");
-        assert_eq!((&own["message"], &own["content"]), (&through["message"], &through["content"]), "{path} {body}");
+        assert_eq!(
+            (&own["message"], &own["content"]),
+            (&through["message"], &through["content"]),
+            "{path} {body}"
+        );
     }
 }
 
@@ -55,12 +74,14 @@ fn greedy_answers_of_every_api_equal_the_upstreams_own() {
 fn structured_output_follows_its_schema_through_the_pool() {
     let (_behind, front) = pair();
     let schema = json!({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false});
-    let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": true}});
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": true}});
     let body = json!({
         "model": "m", "messages": [{"role": "user", "content": "abc"}], "max_tokens": 60, "response_format": format,
     });
     let answer = post(&front, "/v1/chat/completions", &body);
-    let content: Value = serde_json::from_str(answer["choices"][0]["message"]["content"].as_str().unwrap()).unwrap();
+    let content: Value =
+        serde_json::from_str(answer["choices"][0]["message"]["content"].as_str().unwrap()).unwrap();
     assert!(content["a"].is_boolean(), "{content}");
 }
 
@@ -69,7 +90,8 @@ fn models_of_upstreams_are_listed_with_their_aliases_and_nothing_is_loaded_here(
     let (_behind, front) = pair();
     let (_, models) = front.request("GET", "/v1/models", "");
     let models: Value = serde_json::from_str(&models).unwrap();
-    let names: Vec<_> = models["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    let names: Vec<_> =
+        models["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
     assert_eq!(names, ["llama", "m"]);
     assert_eq!(models["data"][0]["max_model_len"], 128);
     let (_, tags) = front.request("GET", "/api/tags", "");
@@ -77,7 +99,10 @@ fn models_of_upstreams_are_listed_with_their_aliases_and_nothing_is_loaded_here(
     let (status, health) = front.request("GET", "/health", "");
     assert!(status == 200 && health.contains("\"llama\":{\"state\":\"ready\"}"), "{health}");
     let told = upstreams(&front);
-    assert_eq!((&told["upstreams"][0]["state"], &told["upstreams"][0]["kind"]), (&json!("up"), &json!("ropeway")));
+    assert_eq!(
+        (&told["upstreams"][0]["state"], &told["upstreams"][0]["kind"]),
+        (&json!("up"), &json!("ropeway"))
+    );
     assert_eq!(told["upstreams"][0]["models"][0]["speaks"], "tokens");
 }
 
@@ -85,7 +110,8 @@ fn models_of_upstreams_are_listed_with_their_aliases_and_nothing_is_loaded_here(
 fn local_models_and_upstreams_serve_side_by_side() {
     let behind = upstream(&["--served-model-name", "far"]);
     let local = model().display().to_string();
-    let front = front(&[behind.url()], &format!("{}\nmodels = [\"far\"]", with_tokenizer()), &["--model", &local]);
+    let front =
+        front(&[behind.url()], &format!("{}\nmodels = [\"far\"]", with_tokenizer()), &["--model", &local]);
     let body = |name: &str| {
         let mut body = greedy(1, 20);
         body["model"] = name.into();

@@ -87,8 +87,9 @@ fn no_stream_ends_and_no_token_is_doubled_or_missing_when_an_upstream_is_killed(
     let mut servers = [Some(upstream(&[])), Some(upstream(&[]))];
     let ports = servers.each_ref().map(|server| server.as_ref().unwrap().address);
     let front = front(&ports.map(|address| format!("http://{address}")), &with_tokenizer(), &[]);
-    let expected: Vec<_> =
-        (0..CLIENTS).map(|number| text(servers[0].as_ref().unwrap(), &greedy(number as u32, TOKENS))).collect();
+    let expected: Vec<_> = (0..CLIENTS)
+        .map(|number| text(servers[0].as_ref().unwrap(), &greedy(number as u32, TOKENS)))
+        .collect();
     let (mut longest, mut in_the_middle) = (Duration::ZERO, 0);
     for kill in 0..KILLS {
         let before = moved(&front);
@@ -101,6 +102,9 @@ fn no_stream_ends_and_no_token_is_doubled_or_missing_when_an_upstream_is_killed(
             all["upstreams"].as_array().unwrap().iter().all(|one| one["models"][0]["up"] == true)
         });
     }
-    println!("{KILLS} kills, {in_the_middle} streams moved, longest gap {:.0} ms", longest.as_secs_f64() * 1e3);
+    println!(
+        "{KILLS} kills, {in_the_middle} streams moved, longest gap {:.0} ms",
+        longest.as_secs_f64() * 1e3
+    );
     assert!(in_the_middle > 0, "no stream was at a killed upstream: the test saw nothing");
 }

@@ -30,9 +30,10 @@ fn upstream(more: &[&str]) -> Server {
 /// A server that stands in front of these, with what else a table says about each.
 fn front(upstreams: &[String], table: &str, more: &[&str]) -> Server {
     let sandbox = Sandbox::new();
-    let tables = upstreams.iter().enumerate().map(|(index, url)| {
-        format!("[[upstream]]\nname = \"u{index}\"\nurl = \"{url}\"\n{table}\n")
-    });
+    let tables = upstreams
+        .iter()
+        .enumerate()
+        .map(|(index, url)| format!("[[upstream]]\nname = \"u{index}\"\nurl = \"{url}\"\n{table}\n"));
     sandbox.write("ropeway.toml", tables.collect::<String>().as_bytes());
     let fixed = ["serve", "--listen", "127.0.0.1:0", "--alias", "m=llama", "--log-format", "text"];
     let command = sandbox.command(&[&fixed[..5], more].concat());

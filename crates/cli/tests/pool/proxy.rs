@@ -29,7 +29,8 @@ pub struct Proxy {
     fault: Arc<Mutex<Fault>>,
 }
 
-const PAGE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 27\r\n\r\n<html>please log in</html>\n";
+const PAGE: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 27\r\n\r\n<html>please log in</html>\n";
 
 impl Proxy {
     /// Stands in front of a server.
@@ -82,7 +83,9 @@ fn pass(mut client: TcpStream, server: SocketAddr, fault: &Arc<Mutex<Fault>>) {
             Fault::Delay(time) => thread::sleep(time),
             Fault::CutAfter(most) if counted && answered > most => break,
             Fault::ResetAfter(most) if counted && answered > most => return reset(&client),
-            Fault::StallAfter(most) if counted && answered > most => return thread::sleep(Duration::from_secs(600)),
+            Fault::StallAfter(most) if counted && answered > most => {
+                return thread::sleep(Duration::from_secs(600));
+            }
             Fault::Page => {
                 let _ = client.write_all(PAGE.as_bytes());
                 break;

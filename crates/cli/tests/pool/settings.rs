@@ -15,7 +15,10 @@ fn mistakes_are_told_with_what_to_do() {
     let cases = [
         (mistake(&["--upstream", "gpu1"], ""), "http"),
         (mistake(&["--upstream", "http://user:secret@gpu1:8000"], ""), "key-file"),
-        (mistake(&["--upstream", "a=http://x:1", "--upstream", "a=http://y:1"], ""), "two upstreams are called a"),
+        (
+            mistake(&["--upstream", "a=http://x:1", "--upstream", "a=http://y:1"], ""),
+            "two upstreams are called a",
+        ),
         (mistake(&[], "[[upstream]]\nurl = \"http://x:1\"\nkey = \"abc\""), "key-file"),
         (mistake(&[], "[[upstream]]\nurl = \"http://x:1\"\nkindd = \"vllm\""), "kindd"),
         (mistake(&[], "[[upstream]]\nurl = \"http://x:1\"\nkey-file = \"no-such-file\""), "no-such-file"),

@@ -25,7 +25,8 @@ fn start() -> Server {
     let sandbox = Sandbox::new();
     let program = program(&sandbox);
     let model = model().display().to_string();
-    let mut command = sandbox.command(&["serve", "--listen", "127.0.0.1:0", "--alias", "m=llama", "--vllm", &model]);
+    let mut command =
+        sandbox.command(&["serve", "--listen", "127.0.0.1:0", "--alias", "m=llama", "--vllm", &model]);
     command.env("ROPEWAY_VLLM", program);
     Server::launch(sandbox, command)
 }

@@ -195,7 +195,7 @@ proptest! {
     ) {
         let [temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty] = floats;
         let params = SamplingParams { allowed: None, temperature, top_k, top_p, min_p, typical_p, repetition_penalty,
-            presence_penalty, frequency_penalty, penalty_window: window, logit_bias: bias, seed: Seed(seed), logprobs };
+            presence_penalty, frequency_penalty, penalty_window: window, logit_bias: bias, seed: Seed(seed), is_seeded: true, logprobs };
         if let Ok(sampled) = sample(&row, &params, &history, seed) {
             prop_assert!((sampled.token as usize) < row.len());
         }

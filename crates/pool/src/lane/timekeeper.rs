@@ -32,7 +32,8 @@ impl Lane {
         }
         state.hand_out(now);
         let patience = state.deserted.map(|since| since + PATIENCE);
-        let next = [state.dispatcher.wake_at(), patience.filter(|end| *end > now)].into_iter().flatten().min();
+        let next =
+            [state.dispatcher.wake_at(), patience.filter(|end| *end > now)].into_iter().flatten().min();
         next.map_or(LONGEST, |at| at.saturating_sub(now).clamp(Duration::from_millis(1), LONGEST))
     }
 }

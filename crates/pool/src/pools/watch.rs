@@ -51,10 +51,10 @@ async fn attend(upstream: &Upstream, joined: &Joined) -> UpstreamError {
             }
             return why;
         }
-        let load = upstream.reported_load().await.map_or(UP, |load| Probe::Up {
-            running: Some(load.running),
-            waiting: Some(load.waiting),
-        });
+        let load = upstream
+            .reported_load()
+            .await
+            .map_or(UP, |load| Probe::Up { running: Some(load.running), waiting: Some(load.waiting) });
         for (lane, id) in joined.values() {
             lane.probed(*id, load, None);
         }
@@ -83,7 +83,8 @@ impl Pools {
     /// Brings the lanes up to date with what an upstream has now.
     async fn take(self: &Arc<Self>, upstream: &Upstream, description: &Description, joined: &mut Joined) {
         let wanted = &upstream.settings().models;
-        let offered = description.models.iter().filter(|model| wanted.is_empty() || wanted.contains(&model.id));
+        let offered =
+            description.models.iter().filter(|model| wanted.is_empty() || wanted.contains(&model.id));
         let offered: BTreeMap<_, _> = offered.map(|model| (model.id.clone(), model)).collect();
         for missing in wanted.iter().filter(|name| !offered.contains_key(*name)) {
             tracing::warn!(target: "pool", upstream = upstream.name(), model = missing, "the upstream does not have this model");
@@ -112,7 +113,12 @@ impl Pools {
     }
 
     /// The lane that an upstream's model joins; none if it can't be served.
-    async fn lane_for(self: &Arc<Self>, upstream: &Upstream, kind: Kind, model: &OfferedModel) -> Option<Arc<Lane>> {
+    async fn lane_for(
+        self: &Arc<Self>,
+        upstream: &Upstream,
+        kind: Kind,
+        model: &OfferedModel,
+    ) -> Option<Arc<Lane>> {
         let name = model.id.as_str();
         let _one_at_a_time = self.introductions.lock().await;
         if let Some(Served { lane, speech }) = self.served().get(name).cloned() {

@@ -189,5 +189,8 @@ fn overloaded(why: String) -> RequestError {
 }
 
 fn timed_out() -> RequestError {
-    RequestError::new(ErrorKind::Timeout, "the request took longer than it may; ask for less, or try again later")
+    RequestError::new(
+        ErrorKind::Timeout,
+        "the request took longer than it may; ask for less, or try again later",
+    )
 }

@@ -15,6 +15,7 @@ use crate::dispatch::Ended;
 use crate::error::UpstreamError;
 use crate::lane::{Boarding, Member, Missed, how_it_ended};
 use crate::prefix::session_of;
+use crate::settings::Kind;
 use crate::upstream::{Spelling, TokenAsk, TokenEvent};
 
 /// Numbers flights, so that upstreams can tell them apart.
@@ -160,7 +161,9 @@ impl Flight {
             Failure::Upstream(error) => error,
             Failure::Diverged => {
                 boarding.end(Ended::Refused);
-                return Err(broken_off("the answer could not be continued: it came out differently elsewhere"));
+                return Err(broken_off(
+                    "the answer could not be continued: it came out differently elsewhere",
+                ));
             }
         };
         let sent = self.progress.sent().len();
@@ -277,7 +280,7 @@ fn ask<'a>(member: &'a Member, shared: &'a Shared) -> TokenAsk<'a> {
         model: &member.model.id,
         prompt: &request.prompt,
         params: &request.params,
-        is_seeded: request.params.temperature > 0.0,
+        is_seeded: is_seeded(member, &request.params),
         max_tokens: request.max_tokens.unwrap_or(1),
         min_tokens: request.min_tokens,
         ends: &request.ends,
@@ -290,6 +293,12 @@ fn ask<'a>(member: &'a Member, shared: &'a Shared) -> TokenAsk<'a> {
         request_id: "",
         spelling: Some(shared.spelling.clone()),
     }
+}
+
+/// Whether an upstream is told the seed. A Ropeway always is: its choices depend on seed and position alone, so that an answer goes on
+/// elsewhere as it would have here.
+fn is_seeded(member: &Member, params: &SamplingParams) -> bool {
+    params.temperature > 0.0 && (params.is_seeded || member.upstream.kind() == Some(Kind::Ropeway))
 }
 
 /// What the request's grammar was compiled from.

@@ -64,6 +64,7 @@ impl Parameters {
             top_p: self.top_p.unwrap_or(1.0),
             top_k: self.top_k.unwrap_or(0),
             seed: self.seed.map_or_else(random_seed, Seed),
+            is_seeded: self.seed.is_some(),
             ..SamplingParams::default()
         })?;
         let max_tokens = Some(self.max_tokens.unwrap_or(MAX_TOKENS));

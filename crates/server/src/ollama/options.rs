@@ -99,6 +99,8 @@ impl Options {
 
     /// These as sampling parameters, and `defaults` where these say nothing.
     pub fn over(&self, defaults: SamplingParams, context: usize) -> SamplingParams {
+        // -1 is Ollama's word for another one each time.
+        let seed = self.seed.filter(|seed| *seed != -1);
         SamplingParams {
             temperature: self.temperature.unwrap_or(defaults.temperature),
             top_k: self.top_k.map_or(defaults.top_k, |k| u32::try_from(k).unwrap_or(0)),
@@ -109,11 +111,8 @@ impl Options {
             penalty_window: self.penalty_window(context).or(defaults.penalty_window),
             presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
-            // -1 is Ollama's word for another one each time.
-            seed: self
-                .seed
-                .filter(|seed| *seed != -1)
-                .map_or(defaults.seed, |seed| Seed(seed.cast_unsigned())),
+            seed: seed.map_or(defaults.seed, |seed| Seed(seed.cast_unsigned())),
+            is_seeded: seed.is_some() || defaults.is_seeded,
             ..defaults
         }
     }

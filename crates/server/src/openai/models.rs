@@ -11,6 +11,7 @@ use crate::app::Shared;
 use crate::error::ApiError;
 use crate::guard::Client;
 use crate::library::Library;
+use crate::model::capability::Capability;
 use crate::model::{Model, Visible, same_name};
 
 pub async fn list(
@@ -58,25 +59,44 @@ fn aliased(app: &Shared, visible: Visible<'_>) -> Vec<Value> {
 /// Models that are not served as such: those that embed, those made of others, and those that a question would load.
 async fn others(app: &Shared, visible: Visible<'_>) -> Result<Vec<Value>, ApiError> {
     let served: Vec<_> = visible.all().iter().map(|model| model.name.clone()).collect();
-    let embedding = app.embeddings.all().iter().map(|model| (model.name.clone(), model.created));
+    let embedding = app.embeddings.all();
+    let embedding = embedding.iter().map(|model| Other::new(&model.name, model.created, true));
     let derived = app.models.derived();
-    let derived = derived.iter().map(|model| (model.name.clone(), model.created));
+    let derived = derived.iter().map(|model| Other::new(&model.name, model.created, false));
     let mut all: Vec<_> = embedding.chain(derived).collect();
     if let Some(shelf) = app.shelf.as_ref().filter(|shelf| shelf.loads_on_demand()) {
         let installed = shelf.with(Library::installed).await?;
-        all.extend(installed.into_iter().map(|model| (model.name, model.facts.modified)));
+        all.extend(installed.into_iter().map(|model| {
+            let embeds = model.facts.capabilities.contains(&Capability::Embedding);
+            Other::new(&model.name, model.facts.modified, embeds)
+        }));
     }
     let mut told = served;
-    all.retain(|(name, _)| {
-        let is_new = visible.has(name) && !told.contains(name);
-        told.push(name.clone());
+    all.retain(|other| {
+        let is_new = visible.has(&other.name) && !told.contains(&other.name);
+        told.push(other.name.clone());
         is_new
     });
-    Ok(all.into_iter().map(|(name, created)| unserved(&name, created)).collect())
+    Ok(all.iter().map(Other::describe).collect())
 }
 
-fn unserved(name: &str, created: u64) -> Value {
-    json!({ "id": name, "object": "model", "created": created, "owned_by": "ropeway" })
+/// A model that is not served as such.
+struct Other {
+    name: String,
+    created: u64,
+    /// Whether it embeds, and does not chat.
+    embeds: bool,
+}
+
+impl Other {
+    fn new(name: &str, created: u64, embeds: bool) -> Self {
+        Self { name: name.to_owned(), created, embeds }
+    }
+
+    fn describe(&self) -> Value {
+        let Self { name, created, embeds } = self;
+        json!({ "id": name, "object": "model", "created": created, "owned_by": "ropeway", "embeds": embeds })
+    }
 }
 
 fn describe(model: &Model) -> Value {
@@ -86,5 +106,6 @@ fn describe(model: &Model) -> Value {
         "created": model.created,
         "owned_by": "ropeway",
         "max_model_len": model.context(),
+        "embeds": false,
     })
 }

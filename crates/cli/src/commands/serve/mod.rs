@@ -174,7 +174,8 @@ impl Serve {
         let ending = end::hear(drain)?;
         let (failed, failure) = tokio::sync::oneshot::channel();
         let kv_disk = self.engine.kv_disk.clone();
-        let loading = Loading { app: Arc::clone(&app), shelves, upstreams: Arc::clone(&upstreams), addresses };
+        let loading =
+            Loading { app: Arc::clone(&app), shelves, upstreams: Arc::clone(&upstreams), addresses };
         self.load(loading, failed);
         let (told, was_told) = tokio::sync::oneshot::channel();
         let began = Arc::new(OnceLock::new());

@@ -168,6 +168,7 @@ impl ResponsesRequest {
             temperature: self.temperature.unwrap_or(plain.temperature),
             top_p: self.top_p.unwrap_or(plain.top_p),
             seed: seed(self.seed),
+            is_seeded: self.seed.is_some(),
             logprobs,
             ..plain
         })?;

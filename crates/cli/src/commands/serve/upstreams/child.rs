@@ -94,7 +94,9 @@ impl Child {
             last_lines: Mutex::default(),
         });
         let supervised = Arc::clone(&shared);
-        thread::Builder::new().name("vllm".into()).spawn(move || supervised.supervise(&program, &arguments))?;
+        thread::Builder::new()
+            .name("vllm".into())
+            .spawn(move || supervised.supervise(&program, &arguments))?;
         let upstream: Result<UpstreamArg, String> = format!("vllm=http://127.0.0.1:{port}").parse();
         let settings = upstream.and_then(UpstreamArg::resolve);
         let settings = settings.map_err(|error| Failure::new(error, "this is a bug of Ropeway"))?;
@@ -184,7 +186,8 @@ impl Shared {
             Err(error) => return format!("it can't be started: {error}"),
         };
         self.hold(&mut child);
-        let readers = [child.stdout.take().map(|out| self.show(out)), child.stderr.take().map(|out| self.show(out))];
+        let readers =
+            [child.stdout.take().map(|out| self.show(out)), child.stderr.take().map(|out| self.show(out))];
         let status = child.wait();
         for reader in readers.into_iter().flatten() {
             let _ = reader.join();
