@@ -12,12 +12,13 @@
 //! - [`settings`]: what an operator says about an upstream; [`error`]: what can go wrong with one.
 //! - [`dispatch`]: who is next, and which upstream gets it. No I/O, no clock of its own: `ropeway simulate --pool` runs the same code.
 //! - [`upstream`]: one server as it is spoken to: connections, dialects, probes.
-//! - [`chat`]: conversations at servers that keep their tokens to themselves.
+//! - [`chat`]: conversations at servers that keep their tokens to themselves; [`embeddings`]: vectors and ranks.
 
 #![forbid(unsafe_code)]
 
 pub mod chat;
 pub mod dispatch;
+pub mod embeddings;
 pub mod error;
 pub mod settings;
 pub mod upstream;

@@ -58,7 +58,7 @@ fn aliased(app: &Shared, visible: Visible<'_>) -> Vec<Value> {
 /// Models that are not served as such: those that embed, those made of others, and those that a question would load.
 async fn others(app: &Shared, visible: Visible<'_>) -> Result<Vec<Value>, ApiError> {
     let served: Vec<_> = visible.all().iter().map(|model| model.name.clone()).collect();
-    let embedding = app.embeddings.all().iter().map(|model| (model.name.clone(), model.created));
+    let embedding = app.embeddings.all().into_iter().map(|model| (model.name.clone(), model.created));
     let derived = app.models.derived();
     let derived = derived.iter().map(|model| (model.name.clone(), model.created));
     let mut all: Vec<_> = embedding.chain(derived).collect();
