@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ropeway_engine::{Load, Rejected};
-use ropeway_generation::RequestError;
+use ropeway_generation::{ErrorKind, RequestError};
 use tokio::sync::{Notify, oneshot};
 
 use crate::dispatch::{
@@ -362,4 +362,28 @@ pub fn how_it_ended(error: &UpstreamError) -> Ended {
         UpstreamError::Busy { retry_after, .. } => Ended::Busy { retry_after: *retry_after },
         _ => Ended::Failed,
     }
+}
+
+/// A request that found no place, in words.
+pub(crate) fn missed_place(missed: Missed) -> RequestError {
+    match missed {
+        Missed::Overdue => RequestError::new(
+            ErrorKind::QueueTimeout,
+            "the server has too much to do: the request waited longer than it may; try again later",
+        ),
+        Missed::NobodyThere { why } => overloaded(format!("no upstream can be reached: {why}")),
+    }
+}
+
+/// A failure that may be over later.
+pub(crate) fn overloaded(why: String) -> RequestError {
+    RequestError::new(ErrorKind::Overloaded, why)
+}
+
+/// A request that took too long.
+pub(crate) fn timed_out() -> RequestError {
+    RequestError::new(
+        ErrorKind::Timeout,
+        "the request took longer than it may; ask for less, or try again later",
+    )
 }

@@ -11,15 +11,17 @@
 //! # Layout
 //! - [`settings`]: what an operator says about an upstream; [`error`]: what can go wrong with one.
 //! - [`pools`]: all upstreams of a server, looked after; [`lane`]: one model's queue and upstreams.
-//! - [`tokens`]: a model whose upstreams speak tokens, as a backend; [`text`]: one whose upstreams answer as text. `prefix`: names of prompts' beginnings.
+//! - [`tokens`]: a model whose upstreams speak tokens, as a backend; [`text`]: one whose upstreams answer as text;
+//!   [`vectors`]: one that embeds or ranks. `prefix`: names of prompts' beginnings.
 //! - [`dispatch`]: who is next, and which upstream gets it. No I/O, no clock of its own: `ropeway simulate --pool` runs the same code.
 //! - [`upstream`]: one server as it is spoken to: connections, dialects, probes.
-//! - [`chat`]: conversations at servers that keep their tokens to themselves.
+//! - [`chat`]: conversations at servers that keep their tokens to themselves; [`embeddings`]: vectors and ranks.
 
 #![forbid(unsafe_code)]
 
 pub mod chat;
 pub mod dispatch;
+pub mod embeddings;
 pub mod error;
 pub mod lane;
 pub mod pools;
@@ -28,3 +30,4 @@ pub mod settings;
 pub mod text;
 pub mod tokens;
 pub mod upstream;
+pub mod vectors;

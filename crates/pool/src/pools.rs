@@ -9,6 +9,7 @@
 mod watch;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch as channel;
@@ -60,7 +61,10 @@ pub trait Host: Send + Sync + 'static {
     fn introduce(&self, found: &Found) -> Result<Speech, String>;
 
     /// No upstream has the model any more.
-    fn withdraw(&self, model: &str);
+    fn withdraw(&self, name: &str);
+
+    /// These upstreams were never reached, so that nobody knows their models. Told whenever that changes.
+    fn awaits(&self, upstreams: Vec<String>);
 }
 
 /// What is known about an upstream.
@@ -94,6 +98,8 @@ struct Served {
 struct Known {
     upstream: Upstream,
     contact: channel::Sender<Contact>,
+    /// Whether it ever answered: its models are known then.
+    was_reached: AtomicBool,
 }
 
 /// All upstreams of a server.
@@ -150,7 +156,11 @@ impl Pools {
     ) -> Result<Arc<Self>, UpstreamError> {
         let known = upstreams.into_iter().map(|settings| {
             let upstream = Upstream::new(settings)?;
-            Ok(Known { upstream, contact: channel::Sender::new(Contact::Trying) })
+            Ok(Known {
+                upstream,
+                contact: channel::Sender::new(Contact::Trying),
+                was_reached: AtomicBool::new(false),
+            })
         });
         let pools = Arc::new(Self {
             known: known.collect::<Result<_, UpstreamError>>()?,

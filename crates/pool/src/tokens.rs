@@ -26,22 +26,40 @@ use flight::{Flight, Shared};
 pub struct TokenPool {
     lane: Arc<Lane>,
     runtime: Handle,
-    vocab: usize,
-    spelling: Spelling,
+    words: Words,
     /// Whether it is over.
     stopped: watch::Sender<bool>,
+}
+
+/// What is known of a model's tokens.
+#[derive(Debug)]
+struct Words {
+    vocab: usize,
+    /// The model's own end tokens.
+    eos: Vec<u32>,
+    spelling: Spelling,
+}
+
+impl Words {
+    fn of(tokenizer: &Tokenizer) -> Self {
+        let words = tokenizer.clone();
+        // A text that can't be read has no tokens: upstreams then say themselves what is wrong.
+        let spell = move |text: &str| words.encode(text, Special::PLAIN).unwrap_or_default();
+        Self {
+            vocab: tokenizer.vocab_size(),
+            eos: tokenizer.eos_tokens().to_vec(),
+            spelling: Spelling::new(spell),
+        }
+    }
 }
 
 impl TokenPool {
     /// A model with this tokenizer. Must be called within a runtime.
     pub fn new(lane: Arc<Lane>, tokenizer: &Tokenizer) -> Self {
-        let words = tokenizer.clone();
         Self {
             lane,
             runtime: Handle::current(),
-            vocab: tokenizer.vocab_size(),
-            // A text that can't be read has no tokens: upstreams then say themselves what is wrong.
-            spelling: Spelling::new(move |text| words.encode(text, Special::PLAIN).unwrap_or_default()),
+            words: Words::of(tokenizer),
             stopped: watch::Sender::new(false),
         }
     }
@@ -83,7 +101,7 @@ impl Backend for TokenPool {
         request.check(&limits)?;
         let sequences = request.sequences();
         let (sender, stream) = channel(sequences);
-        let shared = Arc::new(Shared::new(request, self.spelling.clone(), sender));
+        let shared = Arc::new(Shared::new(request, &self.words, sender));
         self.check(&shared)?;
         let request = &shared.request;
         let prefix = prefix_of_tokens(&request.salt, &request.prompt);
@@ -103,7 +121,7 @@ impl Backend for TokenPool {
             block_tokens: BLOCK_TOKENS,
             blocks: context.div_ceil(BLOCK_TOKENS),
             context,
-            vocab: self.vocab,
+            vocab: self.words.vocab,
             // How it steps is the upstream's business.
             ..Limits::EXAMPLE
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Contact, Found, Pools, Served, Speech};
@@ -27,12 +28,15 @@ type Joined = BTreeMap<String, (Arc<Lane>, UpstreamId)>;
 pub async fn watch(pools: Arc<Pools>, index: usize) {
     let upstream = pools.known[index].upstream.clone();
     let mut joined = Joined::new();
+    pools.note_awaited();
     loop {
         match upstream.describe().await {
             Ok(description) => {
                 pools.take(&upstream, &description, &mut joined).await;
                 let Description { kind, version, .. } = description;
                 pools.tell(index, Contact::Up { kind, version });
+                pools.known[index].was_reached.store(true, Ordering::Relaxed);
+                pools.note_awaited();
                 let why = attend(&upstream, &joined).await;
                 pools.tell(index, Contact::Down { why });
             }
@@ -63,6 +67,11 @@ async fn attend(upstream: &Upstream, joined: &Joined) -> UpstreamError {
 }
 
 impl Pools {
+    fn note_awaited(&self) {
+        let never = self.known.iter().filter(|known| !known.was_reached.load(Ordering::Relaxed));
+        self.host.awaits(never.map(|known| known.upstream.name().to_owned()).collect());
+    }
+
     /// Notes whether an upstream answers, and tells the operator when that changes.
     fn tell(&self, index: usize, contact: Contact) {
         let known = &self.known[index];

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use ropeway_engine::Usage;
-use ropeway_generation::{ChatAsk, ErrorKind, Finish, GenerationEvent, RequestError, StopReason};
+use ropeway_generation::{ChatAsk, Finish, GenerationEvent, RequestError, StopReason};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use crate::chat::{self, AnswerReader};
 use crate::dispatch::Ended;
 use crate::error::UpstreamError;
-use crate::lane::{Boarding, Member, Missed, how_it_ended};
+use crate::lane::{Boarding, Member, how_it_ended, missed_place, overloaded, timed_out};
 use crate::settings::Kind;
 
 /// A request on its way.
@@ -172,25 +172,4 @@ impl Flight {
             let _ = self.events.send(GenerationEvent::Finished { choice, finish });
         }
     }
-}
-
-fn missed_place(missed: Missed) -> RequestError {
-    match missed {
-        Missed::Overdue => RequestError::new(
-            ErrorKind::QueueTimeout,
-            "the server has too much to do: the request waited longer than it may; try again later",
-        ),
-        Missed::NobodyThere { why } => overloaded(format!("no upstream can be reached: {why}")),
-    }
-}
-
-fn overloaded(why: String) -> RequestError {
-    RequestError::new(ErrorKind::Overloaded, why)
-}
-
-fn timed_out() -> RequestError {
-    RequestError::new(
-        ErrorKind::Timeout,
-        "the request took longer than it may; ask for less, or try again later",
-    )
 }

@@ -10,6 +10,7 @@ use ropeway_executor::{Sampled, SamplingParams, Seed};
 use ropeway_grammar::{Compiled, GrammarSpec};
 use tokio::sync::watch;
 
+use super::Words;
 use super::moving::{Diverged, Progress};
 use crate::dispatch::Ended;
 use crate::error::UpstreamError;
@@ -28,6 +29,8 @@ pub struct Shared {
     pub request: Request,
     /// How its model writes texts in tokens.
     pub spelling: Spelling,
+    /// Whether the model's own end tokens are passed over.
+    pub ignore_eos: bool,
     /// What divides cached prompts of different owners, as upstreams are told it.
     pub cache_salt: Option<String>,
     /// The conversation it is part of, as upstreams are told it.
@@ -38,10 +41,11 @@ pub struct Shared {
 
 impl Shared {
     /// A request whose events go there.
-    pub fn new(request: Request, spelling: Spelling, sender: EventSender) -> Self {
+    pub fn new(request: Request, words: &Words, sender: EventSender) -> Self {
         let cache_salt = (!request.salt.is_empty()).then(|| hexadecimal(&request.salt));
         let session = session_of(request.client).map(|session| format!("{session:016x}"));
-        Self { request, spelling, cache_salt, session, sender }
+        let ignore_eos = !words.eos.iter().all(|token| request.ends.contains(token));
+        Self { spelling: words.spelling.clone(), ignore_eos, request, cache_salt, session, sender }
     }
 }
 
@@ -284,7 +288,7 @@ fn ask<'a>(member: &'a Member, shared: &'a Shared) -> TokenAsk<'a> {
         max_tokens: request.max_tokens.unwrap_or(1),
         min_tokens: request.min_tokens,
         ends: &request.ends,
-        ignore_eos: true,
+        ignore_eos: shared.ignore_eos,
         grammar: grammar_of(request),
         prompt_logprobs: request.score_prompt,
         class: request.class,

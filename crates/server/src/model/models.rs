@@ -25,6 +25,8 @@ pub struct Models {
     takes_any_name: bool,
     /// Those that the operator promised.
     promised: RwLock<Vec<Promised>>,
+    /// Other servers whose models are not known, because they were never reached.
+    awaited_sources: RwLock<Vec<String>>,
 }
 
 impl Models {
@@ -87,6 +89,16 @@ impl Models {
     /// Those that the operator promised.
     pub fn promised(&self) -> Vec<Promised> {
         self.promised.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Other servers whose models are not known yet: a name that nobody knows may be one of theirs.
+    pub fn await_sources(&self, names: Vec<String>) {
+        *self.awaited_sources.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// Other servers whose models are not known yet.
+    pub fn awaited_sources(&self) -> Vec<String> {
+        self.awaited_sources.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The models that exist for a client.

@@ -8,6 +8,9 @@ use super::{Model, Models, same_name};
 use crate::error::{ApiError, Kind};
 use crate::guard::rights::Rights;
 
+/// When to ask again for what may be a model of a server that was not reached yet: it is tried more often than that.
+const AWAITED: Duration = Duration::from_secs(5);
+
 /// The models that exist for a client.
 #[derive(Clone, Copy)]
 pub struct Visible<'a> {
@@ -99,6 +102,13 @@ impl<'a> Visible<'a> {
     }
 
     fn not_served(&self, name: Option<&str>) -> ApiError {
+        if let [source, ..] = &self.models.awaited_sources()[..] {
+            let what = format!(
+                "the upstream {source} was not reached yet, and nobody knows its models; try again in a few seconds, and see \
+                 /health or `ropeway upstreams` for the reason"
+            );
+            return ApiError::new(Kind::Overloaded, what).coded("upstream_unreachable").retry_after(AWAITED);
+        }
         let names: Vec<_> = self.all().iter().map(|model| model.name.clone()).collect();
         let known = if names.is_empty() { "none is loaded".into() } else { names.join(", ") };
         let subject = match name {

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::OllamaError;
 use crate::app::Shared;
-use crate::embedding::EmbeddingModel;
+use crate::embedding::{EmbeddingModel, Known};
 use crate::error::ApiError;
 use crate::guard::Client;
 use crate::library::{BlobDigest, Detail, Installed, Library};
@@ -99,8 +99,8 @@ pub async fn ps(State(app): State<Shared>, client: Client) -> Json<Value> {
     let visible = app.models.visible_to(client.rights());
     let mut models: Vec<_> =
         visible.all().iter().flat_map(|model| running(model, &app.models.derived(), visible)).collect();
-    let embedding = app.embeddings.all().iter().filter(|model| visible.has(&model.name));
-    models.extend(embedding.filter_map(|model| embedding_row(model)));
+    let embedding = app.embeddings.all().into_iter().filter(|model| visible.has(&model.name));
+    models.extend(embedding.filter_map(|model| embedding_row(&model)));
     Json(json!({ "models": models }))
 }
 
@@ -122,10 +122,10 @@ fn running(model: &Model, derived: &[std::sync::Arc<Derived>], visible: Visible<
 }
 
 fn embedding_row(model: &EmbeddingModel) -> Option<Value> {
-    let ready = model.loaded()?;
-    let mut row = row(&model.name, &ready.facts);
+    let Known { files, embedder } = model.known()?;
+    let mut row = row(&model.name, &files);
     row["size_vram"] = json!(0);
-    row["context_length"] = ready.embedder.facts().max_tokens.into();
+    row["context_length"] = embedder.max_tokens.unwrap_or(0).into();
     row["expires_at"] = NEVER.into();
     Some(row)
 }

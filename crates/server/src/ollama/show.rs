@@ -12,7 +12,7 @@ use super::models::{capability_names, details};
 use super::tolerance::{named, no_model};
 use crate::app::Shared;
 use crate::ask::{Ask, Wire};
-use crate::embedding::{EmbeddingModel, Ready};
+use crate::embedding::{EmbeddingModel, Known};
 use crate::error::{ApiError, Kind};
 use crate::guard::Client;
 use crate::library::{Description, Detail};
@@ -85,7 +85,7 @@ pub async fn describe(
         Err(error) => error,
     };
     if let Some(model) = app.embeddings.named(name) {
-        return of_embedding(model).await;
+        return of_embedding(&model).await;
     }
     match app.models.visible_to(client.rights()).find(name) {
         Ok(model) => Ok(of_model(&model)),
@@ -102,11 +102,13 @@ fn of_model(model: &Model) -> Description {
 }
 
 async fn of_embedding(model: &EmbeddingModel) -> Result<Description, ApiError> {
-    let Ready { embedder, facts } = model.ready().await?;
-    let facts = ModelFacts { capabilities: vec![Capability::Embedding], ..facts.clone() };
-    let (mut info, of_model) = (basic_info(&facts), embedder.facts());
-    info.insert(format!("{}.context_length", facts.family), of_model.max_tokens.into());
-    info.insert(format!("{}.embedding_length", facts.family), of_model.dimensions.into());
+    let Known { files, embedder } = model.describe().await?;
+    let facts = ModelFacts { capabilities: vec![Capability::Embedding], ..files };
+    let mut info = basic_info(&facts);
+    for (name, value) in [("context_length", embedder.max_tokens), ("embedding_length", embedder.dimensions)]
+    {
+        info.extend(value.map(|value| (format!("{}.{name}", facts.family), value.into())));
+    }
     Ok(Description { name: model.name.clone(), facts, info, ..Description::default() })
 }
 

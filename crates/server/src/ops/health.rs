@@ -184,7 +184,7 @@ impl Health {
 }
 
 fn embedding(model: &EmbeddingModel) -> ModelHealth {
-    let loaded = model.loaded().map(|_| ModelState::Loaded(Condition::Ready));
+    let loaded = model.known().map(|_| ModelState::Loaded(Condition::Ready));
     ModelHealth { name: model.name.clone(), state: loaded.unwrap_or(ModelState::OnDemand) }
 }
 

@@ -5,7 +5,9 @@ use ropeway_server::App;
 /// The whole text.
 pub fn ready(app: &App, urls: &[String], access: &str) -> String {
     let mut names: Vec<_> = app.models.all().iter().map(|model| model.name.clone()).collect();
-    names.extend(app.embeddings.all().iter().map(|model| model.name.clone()));
+    let embedding = app.embeddings.all().into_iter().map(|model| model.name.clone());
+    let embedding: Vec<_> = embedding.filter(|name| !names.contains(name)).collect();
+    names.extend(embedding);
     let first = names.first().map_or("", String::as_str);
     let url = urls.first().map_or("", String::as_str);
     let aliases = aliases(app, first);

@@ -96,7 +96,8 @@ pub struct Serve {
     #[arg(long)]
     fixed_models: bool,
     /// A question for a model that is on disk loads it; nothing is fetched
-    /// (default: true if only this machine can ask)
+    /// (default: true if only this machine can ask, and not with --upstream
+    /// alone)
     #[arg(long, value_name = "true|false", num_args = 0..=1, default_missing_value = "true")]
     load_on_demand: Option<bool>,
     /// How long a model that a client had loaded stays after its last request,
@@ -259,7 +260,7 @@ impl Serve {
         let is_private = addresses.iter().all(|address| address.ip().is_loopback());
         Shelf::new(library)
             .keeping(self.keep_alive.unwrap_or_default())
-            .loading_on_demand(self.load_on_demand.unwrap_or(is_private))
+            .loading_on_demand(self.load_on_demand.unwrap_or(is_private && !self.models.is_empty()))
     }
 
     /// Tells those who ask for a promised model how far it is.

@@ -43,8 +43,8 @@ struct Body<'a> {
     repeat_penalty: f32,
     presence_penalty: f32,
     frequency_penalty: f32,
-    /// -1 is the whole context.
-    repeat_last_n: i64,
+    /// All tokens of prompt and answer where nothing else is asked for; the server keeps memory for so many.
+    repeat_last_n: usize,
     ignore_eos: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u32>,
@@ -84,7 +84,9 @@ pub(super) fn word(ask: &TokenAsk<'_>) -> Result<Worded, UpstreamError> {
         repeat_penalty: params.repetition_penalty,
         presence_penalty: params.presence_penalty,
         frequency_penalty: params.frequency_penalty,
-        repeat_last_n: params.penalty_window.map_or(-1, i64::from),
+        repeat_last_n: params
+            .penalty_window
+            .map_or(ask.prompt.len() + ask.max_tokens, |window| window as usize),
         ignore_eos: ask.ignore_eos,
         seed: ask.is_seeded.then_some(params.seed.0 as u32),
         logit_bias: &params.logit_bias,

@@ -6,9 +6,12 @@ use ropeway_generation::Generator;
 use ropeway_pool::pools::{Found, Host, Speech};
 use ropeway_pool::text::TextPool;
 use ropeway_pool::tokens::TokenPool;
+use ropeway_server::embedding::EmbeddingModel;
+use ropeway_server::model::promised::Arrival;
 use ropeway_server::{App, Model, ModelFacts};
 use tokio::runtime::Handle;
 
+use super::embedder::PoolEmbedder;
 use super::tokenizer;
 use crate::grammar_workers::grammar_workers;
 
@@ -56,16 +59,32 @@ impl Host for AppHost {
         if app.models.all().iter().any(|model| model.name == *name) {
             return Err("a local model has this name; give that one another file name".into());
         }
+        // Who does not say whether a model embeds may be asked for both.
+        if found.model.embeds != Some(false) {
+            let embedder = Arc::new(PoolEmbedder::new(Arc::clone(&found.lane)));
+            app.embeddings.add(EmbeddingModel::of_remote(name.clone(), embedder, facts(found)));
+        }
+        if found.model.embeds == Some(true) {
+            app.models.arrives(name, Arrival::Arrived);
+            return Ok(Speech::Vectors);
+        }
         let (generator, speech) = self.generator(found);
         app.models.add(Arc::new(Model::of_generator(name.clone(), generator, facts(found))));
         Ok(speech)
     }
 
-    fn withdraw(&self, model: &str) {
+    fn awaits(&self, upstreams: Vec<String>) {
+        if let Some(app) = self.app.upgrade() {
+            app.models.await_sources(upstreams);
+        }
+    }
+
+    fn withdraw(&self, name: &str) {
         let Some(app) = self.app.upgrade() else { return };
-        if let Some(model) = app.models.all().iter().find(|served| served.name == model) {
+        if let Some(model) = app.models.all().iter().find(|served| served.name == name) {
             app.models.remove(model);
         }
+        app.embeddings.remove(name);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Other servers that compute models for this one: `--upstream`, `[[upstream]]` in the settings, and `--vllm`.
 //!
-//! Layout: [`host`] serves the models that upstreams offer, [`tokenizer`] finds the tokenizer of one, [`child`] runs vLLM.
+//! Layout: [`host`] serves the models that upstreams offer ([`embedder`]: those that embed), [`tokenizer`] finds the tokenizer of one, [`child`] runs vLLM.
 
 mod child;
+mod embedder;
 mod host;
 mod tokenizer;
 
