@@ -99,7 +99,9 @@ pub async fn ps(State(app): State<Shared>, client: Client) -> Json<Value> {
     let visible = app.models.visible_to(client.rights());
     let mut models: Vec<_> =
         visible.all().iter().flat_map(|model| running(model, &app.models.derived(), visible)).collect();
-    let embedding = app.embeddings.all().into_iter().filter(|model| visible.has(&model.name));
+    // A model of another server that chats, and perhaps embeds, is there already.
+    let is_other = |name: &str| visible.has(name) && !visible.all().iter().any(|model| model.name == name);
+    let embedding = app.embeddings.all().into_iter().filter(|model| is_other(&model.name));
     models.extend(embedding.filter_map(|model| embedding_row(&model)));
     Json(json!({ "models": models }))
 }

@@ -10,7 +10,7 @@ use ropeway_openai::texts::TextInput;
 use ropeway_pool::embeddings::{EmbeddingInput, Overlong, Scores, Vectors};
 use ropeway_pool::lane::Lane;
 use ropeway_pool::vectors::{self, VectorPool};
-use ropeway_server::embedding::{
+use ropeway_server::embedding::remote::{
     Asker, EmbedderFacts, RemoteEmbed, RemoteEmbedder, RemoteRank, RemoteScores, RemoteVectors,
 };
 
