@@ -315,3 +315,13 @@ fn a_prompt_is_given_up_once_it_can_not_fit_but_counted_to_its_end() {
     let error = generator.draft(predicted, &Interrupt::default()).unwrap_err();
     assert_eq!((error.kind, error.field.as_deref()), (ErrorKind::ContextLengthExceeded, Some("prediction")));
 }
+
+#[test]
+fn the_server_that_computes_a_choice_is_told() {
+    let placed = Event::Placed { sequence: 0, upstream: "gpu1".into() };
+    let (generator, _) = generator("", [vec![placed], said("yes")].concat());
+    let mut stream = submit(&generator, text_job("well")).unwrap();
+    assert_eq!(stream.wait(), Some(GenerationEvent::Placed { choice: 0, upstream: "gpu1".into() }));
+    assert!(!stream.has_begun(), "it may have to wait over there");
+    assert_eq!(choices(&mut stream).unwrap()[0].text.trim(), "yes");
+}

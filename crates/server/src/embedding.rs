@@ -18,7 +18,7 @@ use ropeway_openai::embeddings::failed;
 use ropeway_openai::texts::TextInput;
 use ropeway_text::Interrupt;
 
-use self::remote::{AnyEmbedder, Asker};
+use self::remote::AnyEmbedder;
 use crate::caller::Caller;
 use crate::error::{ApiError, Kind};
 use crate::offload::{Effort, Served, offload};
@@ -37,7 +37,7 @@ pub async fn embed(
     let embeddings = match embedder {
         AnyEmbedder::Local(embedder) => embed_here(embedder, texts, options, caller).await?,
         AnyEmbedder::Remote(embedder) => {
-            let there = remote::embed(embedder, texts, options, Asker::from(caller));
+            let there = remote::embed(embedder, texts, options, caller);
             in_time(async { Ok(there.await?) }, caller).await?
         }
     };
@@ -83,7 +83,7 @@ pub async fn rank(
     let scores = match embedder {
         AnyEmbedder::Local(embedder) => rank_here(embedder, query, documents, caller).await?,
         AnyEmbedder::Remote(embedder) => {
-            let there = remote::rank(embedder, query, documents, Asker::from(caller));
+            let there = remote::rank(embedder, query, documents, caller);
             in_time(async { Ok(there.await?) }, caller).await?
         }
     };

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use futures_util::{Stream, StreamExt};
 use ropeway_engine::Request;
@@ -100,9 +101,10 @@ pub fn submit(model: &Model, mut prepared: Prepared, caller: Caller) -> Result<O
     let turn = caller.agent.clone().map(|agent| Turn::new(agent, model, &prepared.request));
     let stream = model.generator.submit(prepared)?;
     caller.intake.release();
-    caller.progress.submitted(caller.class, stream.prompt_tokens());
+    let estimated = stream.prompt_tokens();
+    caller.progress.submitted(caller.class, estimated);
     let (backend, served) = (model.engine(), Served::begin());
-    Ok(ObservedStream { stream, caller, backend, seen: Seen::Nothing, turn, _served: served })
+    Ok(ObservedStream { stream, caller, backend, estimated, seen: Seen::Nothing, turn, _served: served })
 }
 
 /// How far a request was seen to be.
@@ -118,6 +120,8 @@ pub struct ObservedStream {
     stream: GenerationStream,
     caller: Caller,
     backend: AnyBackend,
+    /// Tokens that the prompt was taken for when it was submitted.
+    estimated: usize,
     seen: Seen,
     /// What is noted about the agent or session that it belongs to.
     turn: Option<Turn>,
@@ -156,6 +160,9 @@ impl Stream for ObservedStream {
         if let (Poll::Ready(Some(event)), Some(turn)) = (&polled, &mut self.turn) {
             turn.see(event);
         }
+        if let Poll::Ready(Some(GenerationEvent::Placed { upstream, .. })) = &polled {
+            self.caller.progress.placed(upstream, Instant::now());
+        }
         if let Poll::Ready(Some(GenerationEvent::Finished { finish, .. })) = &mut polled {
             self.caller.progress.finished(&finish.usage);
             if let StopReason::Failed(error) = &mut finish.reason
@@ -172,6 +179,7 @@ impl Drop for ObservedStream {
     /// However it ends, what was computed is booked.
     fn drop(&mut self) {
         let (cached, generated) = (self.stream.cached_tokens(), self.stream.generated_tokens());
+        self.caller.progress.recounted(self.estimated, self.stream.prompt_tokens());
         self.caller.progress.ended(cached, generated);
         self.caller.spend(self.stream.prompt_tokens().saturating_sub(cached) + generated);
     }

@@ -30,12 +30,12 @@ impl RemoteEmbedder for Lengths {
         }
         let vectors = ask.texts.iter().map(|text| vec![text.bytes() as f32, 0.0, 3.0]).collect();
         self.asked.lock().unwrap().push(ask);
-        ready(Ok(RemoteVectors { vectors, tokens: 7 })).boxed()
+        ready(Ok(RemoteVectors { vectors, tokens: 7, upstream: Some("gpu1".into()) })).boxed()
     }
 
     fn rank(&self, ask: RemoteRank) -> BoxFuture<'static, Result<RemoteScores, RequestError>> {
         let scores = ask.documents.iter().map(|document| document.len() as f32 / 8.0).collect();
-        ready(Ok(RemoteScores { scores, tokens: 9 })).boxed()
+        ready(Ok(RemoteScores { scores, tokens: 9, upstream: None })).boxed()
     }
 
     fn facts(&self) -> EmbedderFacts {

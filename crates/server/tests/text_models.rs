@@ -1,5 +1,6 @@
 //! Models that another server answers as text: every API family works on them, and what needs their tokenizer is a clear 400.
 
+use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, to_bytes};
@@ -84,6 +85,39 @@ async fn ask(app: &Arc<App>, path: &str, body: Value) -> Value {
     let (status, text) = post(app, path, body).await;
     assert_eq!(status, 200, "{path}: {text}");
     serde_json::from_str(&text).unwrap()
+}
+
+/// Lines of a log, kept for a look.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_access_log_names_the_server_and_counts_as_it_does() {
+    let (app, _) = app();
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let log =
+        tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone()).finish();
+    // For all threads: a callsite that another test comes to first would else be switched off for good.
+    tracing::subscriber::set_global_default(log).unwrap();
+    let body = json!({"model": "far:70b", "messages": hello()}).to_string();
+    let request = Request::post("/v1/chat/completions").header("x-request-id", "placed");
+    send(&app, request.body(Body::from(body)).unwrap()).await;
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let line = text.lines().find(|line| line.contains("\"placed\"")).expect("a line");
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&line["upstream"], &line["prompt_tokens"]), (&json!("gpu1"), &json!(11)));
+    assert_eq!((&line["cached_tokens"], &line["output_tokens"]), (&json!(3), &json!(4)));
 }
 
 fn hello() -> Value {

@@ -7,7 +7,7 @@
 //! dimensions, whether its server can shorten them or not. It must never know a wire format.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use ropeway_embed::{EmbedOptions, Embedder, Embedding, Score, TooLong};
@@ -78,6 +78,8 @@ pub struct RemoteVectors {
     pub vectors: Vec<Vec<f32>>,
     /// Tokens of all texts.
     pub tokens: usize,
+    /// The server that computed them.
+    pub upstream: Option<Arc<str>>,
 }
 
 /// Scores as the other server gave them.
@@ -87,6 +89,8 @@ pub struct RemoteScores {
     pub scores: Vec<f32>,
     /// Tokens of all pairs.
     pub tokens: usize,
+    /// The server that computed them.
+    pub upstream: Option<Arc<str>>,
 }
 
 /// What is known about a model that embeds or ranks.
@@ -131,10 +135,12 @@ pub(super) async fn embed(
     embedder: &Arc<dyn RemoteEmbedder>,
     texts: Vec<TextInput>,
     options: EmbedOptions,
-    asker: Asker,
+    caller: &Caller,
 ) -> Result<Vec<Embedding>, RequestError> {
-    let ask = RemoteEmbed { texts, too_long: options.too_long, asker };
-    let RemoteVectors { vectors, tokens } = embedder.embed(ask).await?;
+    let since = Instant::now();
+    let ask = RemoteEmbed { texts, too_long: options.too_long, asker: caller.into() };
+    let RemoteVectors { vectors, tokens, upstream } = embedder.embed(ask).await?;
+    note(upstream.as_ref(), since, caller);
     let counts = shares(tokens, vectors.len());
     let shape =
         |(vector, tokens)| Ok(Embedding { vector: shaped(vector, options)?, tokens, truncated: false });
@@ -146,12 +152,22 @@ pub(super) async fn rank(
     embedder: &Arc<dyn RemoteEmbedder>,
     query: String,
     documents: Vec<String>,
-    asker: Asker,
+    caller: &Caller,
 ) -> Result<Vec<Score>, RequestError> {
-    let RemoteScores { scores, tokens } = embedder.rank(RemoteRank { query, documents, asker }).await?;
+    let since = Instant::now();
+    let ask = RemoteRank { query, documents, asker: caller.into() };
+    let RemoteScores { scores, tokens, upstream } = embedder.rank(ask).await?;
+    note(upstream.as_ref(), since, caller);
     let counts = shares(tokens, scores.len());
     let score = |(relevance, tokens)| Score { relevance, raw: relevance, tokens };
     Ok(scores.into_iter().zip(counts).map(score).collect())
+}
+
+/// The log and the traces tell which server it was.
+fn note(upstream: Option<&Arc<str>>, since: Instant, caller: &Caller) {
+    if let Some(upstream) = upstream {
+        caller.progress.placed(upstream, since);
+    }
 }
 
 /// The vector with as many dimensions as are asked for, and of length 1 where that is wished or it was shortened.

@@ -28,6 +28,7 @@ pub fn write(visit: &Visit, facts: &Facts) {
                 status = visit.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
                 ms = milliseconds(visit.began.elapsed()),
                 model = facts.model.as_deref(),
+                upstream = facts.upstreams(),
                 priority = facts.class.map(|class| class.name()),
                 prompt_tokens = known(facts.prompt_tokens),
                 cached_tokens = known(facts.cached_tokens),

@@ -24,7 +24,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::FutureExt;
 
-pub use progress::{Facts, Progress};
+pub use progress::{Facts, Placement, Progress};
 
 use crate::app::Shared;
 use crate::error::{ApiError, Kind};

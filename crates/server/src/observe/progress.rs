@@ -9,6 +9,18 @@ use ropeway_engine::{Class, Usage};
 
 use crate::guard::clients::Permit;
 
+/// Placements that are kept of a request. One that is moved more often has other problems.
+const MOST_PLACEMENTS: usize = 64;
+
+/// Another server that computes a request, from a moment on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The server's name.
+    pub upstream: Arc<str>,
+    /// Since when.
+    pub since: Instant,
+}
+
 /// What is known so far.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -38,6 +50,21 @@ pub struct Facts {
     pub first_token: Option<Instant>,
     /// When the last answer was over.
     pub ended: Option<Instant>,
+    /// The other servers that computed it, in order; one that follows itself is listed once.
+    pub placements: Vec<Placement>,
+}
+
+impl Facts {
+    /// The names of the other servers that computed it, each once; `None` if it was this process.
+    pub fn upstreams(&self) -> Option<String> {
+        let mut names: Vec<&str> = Vec::new();
+        for placement in &self.placements {
+            if !names.contains(&&*placement.upstream) {
+                names.push(&placement.upstream);
+            }
+        }
+        (!names.is_empty()).then(|| names.join(","))
+    }
 }
 
 /// A request's facts, shared by all who learn some.
@@ -79,6 +106,21 @@ impl Progress {
         facts.class = Some(class);
         facts.prompt_tokens += prompt_tokens;
         facts.submitted.get_or_insert_with(Instant::now);
+    }
+
+    /// A prompt that was taken for so many tokens has so many.
+    pub fn recounted(&self, estimated: usize, counted: usize) {
+        let mut facts = self.facts();
+        facts.prompt_tokens = (facts.prompt_tokens + counted).saturating_sub(estimated);
+    }
+
+    /// Another server computes it since this moment.
+    pub fn placed(&self, upstream: &Arc<str>, since: Instant) {
+        let placements = &mut self.facts().placements;
+        let is_there = placements.last().is_some_and(|last| last.upstream == *upstream);
+        if !is_there && placements.len() < MOST_PLACEMENTS {
+            placements.push(Placement { upstream: Arc::clone(upstream), since });
+        }
     }
 
     /// The engine works on it.
@@ -128,6 +170,30 @@ mod tests {
         progress.ended(96, 4);
         let Facts { cached_tokens, disk_tokens, .. } = progress.snapshot();
         assert_eq!((cached_tokens, disk_tokens), (96, 64));
+    }
+
+    #[test]
+    fn a_server_that_follows_itself_is_one_placement_and_every_name_is_told_once() {
+        let progress = Progress::default();
+        assert_eq!(progress.snapshot().upstreams(), None);
+        for name in ["a", "a", "b", "a"] {
+            progress.placed(&name.into(), Instant::now());
+        }
+        let facts = progress.snapshot();
+        assert_eq!((facts.placements.len(), facts.upstreams().as_deref()), (3, Some("a,b")));
+        for number in 0..200 {
+            progress.placed(&number.to_string().into(), Instant::now());
+        }
+        assert_eq!(progress.snapshot().placements.len(), MOST_PLACEMENTS);
+    }
+
+    #[test]
+    fn an_estimate_gives_way_to_what_was_counted() {
+        let progress = Progress::default();
+        progress.submitted(Class::Default, 10);
+        progress.submitted(Class::Default, 5);
+        progress.recounted(10, 12);
+        assert_eq!(progress.snapshot().prompt_tokens, 17);
     }
 
     #[test]

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Method, Request};
-use ropeway_server::App;
+use ropeway_engine::Load;
+use ropeway_generation::{ChatAsk, ChatBackend, ChatEvents, Generator, RequestError};
 use ropeway_server::library::BlobDigest;
+use ropeway_server::{App, Model, ModelFacts};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -174,4 +176,42 @@ async fn a_file_is_taken_if_it_is_what_was_announced_and_a_model_is_made_of_it()
     let (_, listed) = send(&app, Method::GET, "/api/tags", Value::Null).await;
     let details = listed["models"].as_array().and_then(|rows| Some(&rows.last()?["details"]));
     assert_eq!(details.map(|details| &details["family"]), Some(&json!("llama")), "{listed}");
+}
+
+/// A server that answers as text; nobody asks it here.
+struct Far;
+
+impl ChatBackend for Far {
+    fn ask(&self, _: ChatAsk) -> Result<ChatEvents, RequestError> {
+        Ok(Box::pin(futures_util::stream::empty()))
+    }
+
+    fn context(&self) -> usize {
+        64
+    }
+
+    fn load(&self) -> Load {
+        Load::default()
+    }
+
+    fn stop(&self) {}
+}
+
+#[tokio::test]
+async fn a_model_of_another_server_can_be_given_words_but_no_template() {
+    let Some((app, disk)) = app(false) else { return };
+    let far = Model::of_generator("far:70b".into(), Generator::of_chat(Arc::new(Far)), ModelFacts::default());
+    app.models.add(Arc::new(far));
+    let luigi = |template: &str| json!({"model": "luigi", "from": "far:70b", "system": "You are Luigi.", "template": template, "stream": false});
+    let (status, answer) = ask(&app, "/api/create", luigi("{{ messages }}")).await;
+    assert_eq!(status, 400, "{answer}");
+    assert!(answer.to_string().contains("tokenizer is not here"), "{answer}");
+    let (status, answer) = ask(&app, "/api/create", luigi("")).await;
+    assert_eq!((status, answer), (200, json!({"status": "success"})));
+    assert_eq!(disk.kept.lock().expect("no panic")[0].from, "far:70b");
+    assert!(tags(&app).await.contains(&"luigi:latest".to_owned()));
+    let (_, shown) = ask(&app, "/api/show", json!({"model": "luigi"})).await;
+    assert_eq!(shown["system"], "You are Luigi.");
+    let (status, answer) = ask(&app, "/api/create", json!({"model": "x", "from": "nowhere:1b"})).await;
+    assert_eq!(status, 404, "{answer}");
 }

@@ -5,6 +5,7 @@
 //!   queue                       ├────┤                              submitted .. first step
 //!   prefill                          ├───────┤                      .. first token
 //!   decode                                   ├─────────────────┤    .. last token
+//!   upstream NAME                   ├──────────┤                    another server computes it .. the next one does, or the end
 //! ```
 
 use std::hash::{BuildHasher, RandomState};
@@ -18,6 +19,7 @@ use super::super::{Facts, Visit};
 /// Span kinds of OTLP.
 const INTERNAL: u8 = 1;
 const SERVER: u8 = 2;
+const CLIENT: u8 = 3;
 
 /// Status codes of OTLP.
 const UNSET: u8 = 0;
@@ -73,12 +75,21 @@ pub fn spans(visit: &Visit, facts: &Facts) -> Vec<Value> {
         ("decode", facts.first_token, facts.ended),
     ];
     let mut spans = vec![whole];
-    for (number, (name, from, to)) in phases.into_iter().enumerate() {
+    for (name, from, to) in phases {
         let Some(from) = from else { continue };
         let to = to.or(facts.ended).unwrap_or(from);
-        let mut span = one(number as u8 + 1, name, INTERNAL, (from, to));
-        span["parentSpanId"] = id(0).into();
+        spans.push(one(spans.len() as u8, name, INTERNAL, (from, to)));
+    }
+    for (index, placement) in facts.placements.iter().enumerate() {
+        let next = facts.placements.get(index + 1).map(|next| next.since);
+        let to = next.or(facts.ended).unwrap_or_else(Instant::now);
+        let name = format!("upstream {}", placement.upstream);
+        let mut span = one(spans.len() as u8, &name, CLIENT, (placement.since, to));
+        span["attributes"] = json!([text("server.address", &placement.upstream)]);
         spans.push(span);
+    }
+    for child in &mut spans[1..] {
+        child["parentSpanId"] = id(0).into();
     }
     spans
 }
@@ -101,6 +112,7 @@ fn attributes(visit: &Visit, facts: &Facts) -> Value {
     }
     attributes.extend(visit.status.map(|status| number("http.response.status_code", status.as_u16().into())));
     attributes.extend(facts.model.as_deref().map(|model| text("gen_ai.request.model", model)));
+    attributes.extend(facts.upstreams().map(|names| text("ropeway.upstream", &names)));
     attributes.extend(facts.class.map(|class| text("ropeway.priority", class.name())));
     attributes.extend(facts.client.as_deref().map(|client| text("ropeway.client", client)));
     attributes.into()
@@ -124,7 +136,55 @@ fn nanoseconds(visit: &Visit, moment: Instant) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use axum::http::{HeaderValue, Method};
+
+    use super::super::super::{Placement, Progress};
     use super::*;
+    use crate::{App, Models};
+
+    fn visit() -> Visit {
+        Visit {
+            app: Arc::new(App::new(Models::default())),
+            id: HeaderValue::from_static("r"),
+            method: Method::POST,
+            path: "/v1/chat/completions".into(),
+            peer: None,
+            parent: None,
+            began: Instant::now(),
+            at: SystemTime::now(),
+            status: None,
+            complete: true,
+            progress: Progress::default(),
+        }
+    }
+
+    #[test]
+    fn every_server_that_computed_a_request_has_a_span_until_the_next_one_or_the_end() {
+        let visit = visit();
+        let after = |seconds| visit.began + Duration::from_secs(seconds);
+        let placed = |upstream: &str, seconds| Placement { upstream: upstream.into(), since: after(seconds) };
+        let facts = Facts {
+            submitted: Some(after(0)),
+            ended: Some(after(9)),
+            placements: vec![placed("gpu1", 1), placed("gpu2", 4)],
+            ..Facts::default()
+        };
+        let spans = spans(&visit, &facts);
+        let named = |name: &str| spans.iter().find(|span| span["name"] == name).expect("a span");
+        let (first, second) = (named("upstream gpu1"), named("upstream gpu2"));
+        assert_eq!(first["endTimeUnixNano"], second["startTimeUnixNano"]);
+        assert_eq!(second["endTimeUnixNano"], nanoseconds(&visit, after(9)));
+        assert_eq!(first["attributes"], json!([text("server.address", "gpu1")]));
+        assert_eq!((&first["parentSpanId"], &first["kind"]), (&spans[0]["spanId"], &json!(CLIENT)));
+        assert!(spans[0]["attributes"].to_string().contains("gpu1,gpu2"));
+        let mut ids: Vec<_> = spans.iter().map(|span| span["spanId"].to_string()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), spans.len(), "every span has an id of its own");
+    }
 
     #[test]
     fn a_well_formed_traceparent_is_followed_and_no_other() {
