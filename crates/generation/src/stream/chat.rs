@@ -150,7 +150,7 @@ impl ChatStream {
             choice.is_over = true;
             let usage = Usage { generated: choice.generated, ..timed };
             let (reason, called_tools) = (reason.clone(), choice.called_tools);
-            let finish = Finish { reason, called_tools, reasoning_tokens: 0, usage };
+            let finish = Finish { reason, end_token: None, called_tools, reasoning_tokens: 0, usage };
             self.ready.push_back(GenerationEvent::Finished { choice: index, finish });
         }
     }
