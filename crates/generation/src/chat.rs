@@ -101,6 +101,7 @@ pub(crate) fn check(job: &Job) -> Result<(), RequestError> {
         ("allowed_token_ids", params.allowed.is_some()),
         ("stop_token_ids", !job.stop_tokens.is_empty()),
         ("bad_words", !job.bad_words.is_empty()),
+        ("return_token_ids", job.tokens_at_once),
         ("truncate_prompt_tokens", job.last_prompt_tokens.is_some()),
     ];
     if let Some((field, _)) = needs_tokens.iter().find(|(_, is_asked)| *is_asked) {

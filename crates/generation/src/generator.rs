@@ -49,7 +49,7 @@ pub struct Prepared {
 #[derive(Debug)]
 enum Form {
     /// Tokens become text here.
-    Tokens { form: OutputForm, stop: Vec<String> },
+    Tokens { form: OutputForm, stop: Vec<String>, at_once: bool },
     /// It comes as text; the backend gets the job as it is.
     Text(Box<Job>),
 }
@@ -222,8 +222,9 @@ impl Generator {
     pub fn submit(&self, prepared: Prepared) -> Result<GenerationStream, RequestError> {
         let Prepared { request, form } = prepared;
         match (&self.speech, form) {
-            (Speech::Tokens(model), Form::Tokens { form, stop }) => {
-                Ok(model.submit(request, &form, &stop)?.into())
+            (Speech::Tokens(model), Form::Tokens { form, stop, at_once }) => {
+                let stream = model.submit(request, &form, &stop)?;
+                Ok(if at_once { stream.with_tokens_at_once() } else { stream }.into())
             }
             (Speech::Text(backend), Form::Text(job)) => {
                 let (choices, bytes) = (request.sequences(), job.bytes());

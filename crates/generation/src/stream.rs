@@ -60,6 +60,8 @@ pub enum GenerationEvent {
 pub struct Finish {
     /// Why it ended.
     pub reason: StopReason,
+    /// The end token that the model chose, if it was one that ended it and it is known.
+    pub end_token: Option<u32>,
     /// Whether it calls tools.
     pub called_tools: bool,
     /// Tokens of its reasoning.

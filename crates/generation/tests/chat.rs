@@ -86,7 +86,7 @@ fn text(choice: usize, text: &str) -> GenerationEvent {
 
 fn end(choice: usize, usage: Usage) -> GenerationEvent {
     let reason = StopReason::EndOfText;
-    let finish = Finish { reason, called_tools: false, reasoning_tokens: 0, usage };
+    let finish = Finish { reason, end_token: None, called_tools: false, reasoning_tokens: 0, usage };
     GenerationEvent::Finished { choice, finish }
 }
 

@@ -56,7 +56,13 @@ fn answer(choice: usize, job: &Job) -> Vec<GenerationEvent> {
     }
     let output = |delta| GenerationEvent::Output { choice, deltas: vec![delta], tokens: Vec::new() };
     let usage = Usage { prompt: 11, cached: 3, generated: 4, ..Usage::default() };
-    let finish = Finish { reason: StopReason::EndOfText, called_tools: calls, reasoning_tokens: 0, usage };
+    let finish = Finish {
+        reason: StopReason::EndOfText,
+        end_token: None,
+        called_tools: calls,
+        reasoning_tokens: 0,
+        usage,
+    };
     let placed = GenerationEvent::Placed { choice, upstream: "gpu1".into() };
     let end = GenerationEvent::Finished { choice, finish };
     std::iter::once(placed).chain(deltas.into_iter().map(output)).chain([end]).collect()

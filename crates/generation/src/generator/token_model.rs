@@ -142,7 +142,7 @@ impl TokenModel {
             prediction: prediction.unwrap_or_default(),
             ..Request::default()
         };
-        let form = Form::Tokens { form, stop: job.stop };
+        let form = Form::Tokens { form, stop: job.stop, at_once: job.tokens_at_once };
         Ok(Drafted { prepared: Prepared { request, form }, grammar })
     }
 

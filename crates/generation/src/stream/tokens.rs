@@ -47,6 +47,14 @@ impl TokenStream {
         }
     }
 
+    /// Reports tokens as soon as they are chosen, even while their text is held back.
+    pub(crate) fn with_tokens_at_once(mut self) -> Self {
+        for choice in &mut self.choices {
+            choice.early = Some(0);
+        }
+        self
+    }
+
     /// Tokens of the prompt.
     pub fn prompt_tokens(&self) -> usize {
         self.prompt_tokens
@@ -118,12 +126,13 @@ impl TokenStream {
                 EarlyEnd::StopString(stop) => StopReason::StopString(stop),
                 EarlyEnd::CallsFull => StopReason::EndOfText,
             };
-            self.close(index, reason, usage);
+            self.close(index, reason, None, usage);
         }
     }
 
     fn finished(&mut self, index: usize, reason: FinishReason, usage: Usage) {
         let Some(index) = self.ended(index, &reason) else { return };
+        let end_token = if let FinishReason::End(token) = reason { Some(token) } else { None };
         let reason = match reason {
             FinishReason::End(_) | FinishReason::Complete | FinishReason::Cancelled => StopReason::EndOfText,
             FinishReason::Length => StopReason::Length,
@@ -134,7 +143,8 @@ impl TokenStream {
         choice.generated = choice.generated.max(usage.generated);
         let (output, stop) = choice.finish();
         self.hand_out(index, output);
-        self.close(index, stop.map_or(reason, StopReason::StopString), usage);
+        let end_token = end_token.filter(|_| stop.is_none());
+        self.close(index, stop.map_or(reason, StopReason::StopString), end_token, usage);
     }
 
     /// The choice that ended. A backend that is gone does not know which one it ended: any that is open.
@@ -156,13 +166,13 @@ impl TokenStream {
         RequestError::new(ErrorKind::Timeout, message)
     }
 
-    fn close(&mut self, index: usize, reason: StopReason, usage: Usage) {
+    fn close(&mut self, index: usize, reason: StopReason, end_token: Option<u32>, usage: Usage) {
         let choice = &mut self.choices[index];
         let output = choice.close();
         let (called_tools, reasoning_tokens) = (choice.called_tools, choice.reasoning_tokens);
         self.hand_out(index, output);
         self.open -= 1;
-        let finish = Finish { reason, called_tools, reasoning_tokens, usage };
+        let finish = Finish { reason, end_token, called_tools, reasoning_tokens, usage };
         self.ready.push_back(GenerationEvent::Finished { choice: index, finish });
     }
 

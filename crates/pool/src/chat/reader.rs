@@ -72,7 +72,7 @@ impl AnswerReader {
             let (reason, called_tools) = (choice.ended.clone()?, choice.called_tools());
             let counted = self.usage.reasoning.filter(|_| self.choices.len() == 1);
             let reasoning_tokens = counted.unwrap_or(choice.thought_pieces);
-            let finish = Finish { reason, called_tools, reasoning_tokens, usage };
+            let finish = Finish { reason, end_token: None, called_tools, reasoning_tokens, usage };
             Some(GenerationEvent::Finished { choice: index, finish })
         });
         ends.collect()

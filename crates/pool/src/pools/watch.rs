@@ -1,6 +1,7 @@
 //! One upstream, looked after for as long as the server runs.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -94,10 +95,11 @@ impl Pools {
         let wanted = &upstream.settings().models;
         let offered =
             description.models.iter().filter(|model| wanted.is_empty() || wanted.contains(&model.id));
-        let offered: BTreeMap<_, _> = offered.map(|model| (model.id.clone(), model)).collect();
-        for missing in wanted.iter().filter(|name| !offered.contains_key(*name)) {
+        let offered: Vec<_> = offered.collect();
+        for missing in wanted.iter().filter(|name| !offered.iter().any(|model| model.id == **name)) {
             tracing::warn!(target: "pool", upstream = upstream.name(), model = missing, "the upstream does not have this model");
         }
+        let offered: BTreeMap<_, _> = offered.into_iter().map(|model| (served_name(&model.id), model)).collect();
         let gone: Vec<_> = joined.keys().filter(|name| !offered.contains_key(*name)).cloned().collect();
         for name in gone {
             self.part(&name, joined);
@@ -105,7 +107,7 @@ impl Pools {
         for (name, model) in offered {
             if let Some((lane, id)) = joined.get(&name) {
                 lane.probed(*id, UP, None);
-            } else if let Some(lane) = self.lane_for(upstream, description.kind, model).await {
+            } else if let Some(lane) = self.lane_for(upstream, &name, description.kind, model).await {
                 let id = lane.join(upstream.clone(), model.clone());
                 joined.insert(name, (lane, id));
             }
@@ -125,10 +127,10 @@ impl Pools {
     async fn lane_for(
         self: &Arc<Self>,
         upstream: &Upstream,
+        name: &str,
         kind: Kind,
         model: &OfferedModel,
     ) -> Option<Arc<Lane>> {
-        let name = model.id.as_str();
         let _one_at_a_time = self.introductions.lock().await;
         if let Some(Served { lane, speech }) = self.served().get(name).cloned() {
             return fits(upstream, kind, model, speech).then_some(lane);
@@ -148,6 +150,14 @@ impl Pools {
             }
         }
     }
+}
+
+/// What clients call a model: a file is called by its name without the folders that it lies in, as local ones are.
+fn served_name(id: &str) -> String {
+    let path = Path::new(id);
+    let is_file = path.extension().is_some_and(|extension| extension == "gguf");
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).filter(|_| is_file);
+    stem.unwrap_or(id).to_owned()
 }
 
 /// Whether an upstream can share a model's work with those that had it first.

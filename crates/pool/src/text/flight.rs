@@ -168,7 +168,7 @@ impl Flight {
             let reason = StopReason::Failed(error.clone());
             let mut usage = Usage::default();
             self.time(&mut usage);
-            let finish = Finish { reason, called_tools: false, reasoning_tokens: 0, usage };
+            let finish = Finish { reason, end_token: None, called_tools: false, reasoning_tokens: 0, usage };
             let _ = self.events.send(GenerationEvent::Finished { choice, finish });
         }
     }

@@ -46,7 +46,7 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let (mut prompts, mut streams) = (Vec::new(), Vec::new());
     for (text, prepared) in echoes.into_iter().zip(prepare_all(&model, jobs, &caller).await?) {
         let prepared = prepared?;
-        prompts.push(PromptEcho { text, first: prepared.request.prompt.first().copied() });
+        prompts.push(PromptEcho::new(text, &prepared.request.prompt, &shape));
         streams.push(submit(&model, prepared, caller.clone())?);
     }
     let identity = Identity::new("cmpl-", &model.name);

@@ -55,7 +55,7 @@ impl AppHost {
 impl Host for AppHost {
     fn introduce(&self, found: &Found) -> Result<Speech, String> {
         let app = self.app.upgrade().ok_or("the server ends")?;
-        let name = &found.model.id;
+        let name = &found.lane.model().to_string();
         if app.models.all().iter().any(|model| model.name == *name) {
             return Err("a local model has this name; give that one another file name".into());
         }

@@ -57,7 +57,8 @@ fn written() -> impl Strategy<Value = Vec<Delta>> {
 }
 
 fn finish(reason: StopReason) -> GenerationEvent {
-    let finish = Finish { reason, called_tools: false, reasoning_tokens: 0, usage: Usage::default() };
+    let finish =
+        Finish { reason, end_token: None, called_tools: false, reasoning_tokens: 0, usage: Usage::default() };
     GenerationEvent::Finished { choice: 0, finish }
 }
 
