@@ -152,7 +152,8 @@ impl ChatStream {
             let Counted { generated, called_tools, .. } = *choice;
             let mut usage = Usage::default();
             self.complete(&mut usage, generated);
-            let finish = Finish { reason: reason.clone(), end_token: None, called_tools, reasoning_tokens: 0, usage };
+            let finish =
+                Finish { reason: reason.clone(), end_token: None, called_tools, reasoning_tokens: 0, usage };
             self.ready.push_back(GenerationEvent::Finished { choice: index, finish });
         }
     }

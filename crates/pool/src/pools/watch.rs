@@ -99,7 +99,8 @@ impl Pools {
         for missing in wanted.iter().filter(|name| !offered.iter().any(|model| model.id == **name)) {
             tracing::warn!(target: "pool", upstream = upstream.name(), model = missing, "the upstream does not have this model");
         }
-        let offered: BTreeMap<_, _> = offered.into_iter().map(|model| (served_name(&model.id), model)).collect();
+        let offered: BTreeMap<_, _> =
+            offered.into_iter().map(|model| (served_name(&model.id), model)).collect();
         let gone: Vec<_> = joined.keys().filter(|name| !offered.contains_key(*name)).cloned().collect();
         for name in gone {
             self.part(&name, joined);
