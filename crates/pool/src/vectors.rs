@@ -32,6 +32,15 @@ pub struct Asker {
     pub queue_timeout: Option<Duration>,
 }
 
+/// An answer, and who gave it.
+#[derive(Clone, Debug)]
+pub struct Answered<T> {
+    /// The answer.
+    pub answer: T,
+    /// The upstream's name.
+    pub upstream: Arc<str>,
+}
+
 /// A model that embeds or ranks.
 #[derive(Clone, Debug)]
 pub struct VectorPool {
@@ -55,7 +64,7 @@ impl VectorPool {
         input: EmbeddingInput,
         overlong: Overlong,
         asker: Asker,
-    ) -> Result<Vectors, RequestError> {
+    ) -> Result<Answered<Vectors>, RequestError> {
         let texts = input.len();
         let call = Call {
             path: EMBEDDINGS,
@@ -72,7 +81,7 @@ impl VectorPool {
         query: &str,
         documents: &[String],
         asker: Asker,
-    ) -> Result<Scores, RequestError> {
+    ) -> Result<Answered<Scores>, RequestError> {
         let bytes = query.len() * documents.len() + documents.iter().map(String::len).sum::<usize>();
         let call = Call {
             path: RERANK,
@@ -87,7 +96,7 @@ impl VectorPool {
         &self,
         call: Call<'_>,
         read: impl Fn(&Value) -> Result<T, BadAnswer>,
-    ) -> Result<T, RequestError> {
+    ) -> Result<Answered<T>, RequestError> {
         let deadline = call.asker.deadline;
         let answered = self.try_all(&call, read);
         match deadline {
@@ -103,7 +112,7 @@ impl VectorPool {
         &self,
         call: &Call<'_>,
         read: impl Fn(&Value) -> Result<T, BadAnswer>,
-    ) -> Result<T, RequestError> {
+    ) -> Result<Answered<T>, RequestError> {
         let mut boarding = self.lane.board(call.place(), Some(1))?;
         loop {
             let member = boarding.placed().await.map_err(missed_place)?.member;
@@ -111,7 +120,7 @@ impl VectorPool {
                 Ok(answer) => {
                     boarding.tokens(1);
                     boarding.end(Ended::Done);
-                    return Ok(answer);
+                    return Ok(Answered { answer, upstream: Arc::clone(member.upstream.shared_name()) });
                 }
                 Err(error) => error,
             };

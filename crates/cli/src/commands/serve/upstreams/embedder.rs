@@ -9,7 +9,7 @@ use ropeway_generation::RequestError;
 use ropeway_openai::texts::TextInput;
 use ropeway_pool::embeddings::{EmbeddingInput, Overlong, Scores, Vectors};
 use ropeway_pool::lane::Lane;
-use ropeway_pool::vectors::{self, VectorPool};
+use ropeway_pool::vectors::{self, Answered, VectorPool};
 use ropeway_server::embedding::remote::{
     Asker, EmbedderFacts, RemoteEmbed, RemoteEmbedder, RemoteRank, RemoteScores, RemoteVectors,
 };
@@ -32,9 +32,9 @@ impl RemoteEmbedder for PoolEmbedder {
                 TooLong::Truncate => Overlong::Cut,
                 TooLong::Refuse => Overlong::Refuse,
             };
-            let Vectors { vectors, tokens } =
-                pool.embed(input(ask.texts)?, overlong, asker(ask.asker)).await?;
-            Ok(RemoteVectors { vectors, tokens })
+            let embedded = pool.embed(input(ask.texts)?, overlong, asker(ask.asker)).await?;
+            let Answered { answer: Vectors { vectors, tokens }, upstream } = embedded;
+            Ok(RemoteVectors { vectors, tokens, upstream: Some(upstream) })
         }
         .boxed()
     }
@@ -42,8 +42,10 @@ impl RemoteEmbedder for PoolEmbedder {
     fn rank(&self, ask: RemoteRank) -> BoxFuture<'static, Result<RemoteScores, RequestError>> {
         let pool = self.0.clone();
         async move {
-            let Scores { scores, tokens } = pool.rank(&ask.query, &ask.documents, asker(ask.asker)).await?;
-            Ok(RemoteScores { scores, tokens })
+            let Answered { answer, upstream } =
+                pool.rank(&ask.query, &ask.documents, asker(ask.asker)).await?;
+            let Scores { scores, tokens } = answer;
+            Ok(RemoteScores { scores, tokens, upstream: Some(upstream) })
         }
         .boxed()
     }
