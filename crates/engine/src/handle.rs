@@ -229,7 +229,7 @@ impl EventStream {
         let mut tokens = Vec::new();
         while let Some(event) = self.wait() {
             match event {
-                Event::Prefilled { .. } | Event::Scored(_) => {}
+                Event::Placed { .. } | Event::Prefilled { .. } | Event::Scored(_) => {}
                 Event::Token { sampled, .. } => tokens.push(sampled),
                 Event::Finished { reason, usage, .. } => return Completion { tokens, reason, usage },
             }

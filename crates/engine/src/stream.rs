@@ -20,6 +20,13 @@ const ROOM: usize = 64;
 /// Something that happened to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// Another server computes a sequence from here on; the engine of this process never sends it.
+    Placed {
+        /// Which of the request's sequences, from 0.
+        sequence: u32,
+        /// The server's name.
+        upstream: Arc<str>,
+    },
     /// A part of the prompt is computed: so many of its tokens are now, and so many of these were cached.
     Prefilled {
         /// Prompt tokens whose KV exists.

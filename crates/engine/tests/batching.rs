@@ -267,7 +267,7 @@ fn a_scored_prompt_reports_every_token_but_the_first_and_may_end_there() {
                 Event::Scored(sampled) => scored.push(sampled.token),
                 Event::Token { sampled, .. } => new.push(sampled.token),
                 Event::Finished { reason, .. } => assert_eq!(reason, FinishReason::Length),
-                Event::Prefilled { .. } => {}
+                Event::Placed { .. } | Event::Prefilled { .. } => {}
             }
         }
         assert_eq!(scored, prompt[1..]);

@@ -108,7 +108,7 @@ impl Counted {
                     self.bulk = now;
                 }
             }
-            Event::Scored(_) => {}
+            Event::Placed { .. } | Event::Scored(_) => {}
             Event::Token { .. } => {
                 if let Some(generated) = self.generated.get_mut(client) {
                     *generated += 1;

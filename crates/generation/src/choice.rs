@@ -11,6 +11,8 @@ pub(crate) struct ChoiceText {
     parser: Option<OutputParser>,
     /// Tokens whose text is not handed out yet.
     held: Vec<Sampled>,
+    /// Tokens that were handed out before their text; `None` if they wait for it.
+    pub(crate) early: Option<usize>,
     /// Tokens so far.
     pub(crate) generated: usize,
     /// Tokens of reasoning so far.
@@ -55,6 +57,7 @@ impl ChoiceText {
             stop: StopMatcher::new(stop.to_vec()),
             parser,
             held: Vec::new(),
+            early: None,
             generated: 0,
             reasoning_tokens: 0,
             called_tools: false,
@@ -70,7 +73,7 @@ impl ChoiceText {
         let stopping = self.stop.push(self.detokenizer.push(sampled.token));
         self.held.push(sampled);
         match stopping {
-            Stopping::Text(text) if text.is_empty() => (Output::default(), None),
+            Stopping::Text(text) if text.is_empty() => (self.hold_back(), None),
             Stopping::Text(text) => {
                 let output = self.hand_out(text);
                 (output, self.is_full.then_some(EarlyEnd::CallsFull))
@@ -97,8 +100,16 @@ impl ChoiceText {
         Output { deltas, tokens: Vec::new() }
     }
 
+    /// There is no text yet; tokens are kept for it, unless they are wanted at once.
+    fn hold_back(&mut self) -> Output {
+        let Some(early) = &mut self.early else { return Output::default() };
+        *early += self.held.len();
+        Output { deltas: Vec::new(), tokens: std::mem::take(&mut self.held) }
+    }
+
     fn hand_out(&mut self, text: String) -> Output {
         let tokens = std::mem::take(&mut self.held);
+        let count = tokens.len() + self.early.as_mut().map_or(0, std::mem::take);
         let mut deltas = match &mut self.parser {
             None if text.is_empty() => Vec::new(),
             None => vec![Delta::Text(text)],
@@ -107,7 +118,7 @@ impl ChoiceText {
                 let was_reasoning = parser.is_reasoning();
                 let deltas = parser.push(&text);
                 if was_reasoning || parser.is_reasoning() {
-                    self.reasoning_tokens += tokens.len();
+                    self.reasoning_tokens += count;
                 }
                 deltas
             }

@@ -70,7 +70,7 @@ impl Collector {
     /// Takes the next event. A failed choice fails the request.
     pub fn push(&mut self, event: GenerationEvent) -> Result<(), RequestError> {
         match event {
-            GenerationEvent::PromptProgress { .. } => {}
+            GenerationEvent::Placed { .. } | GenerationEvent::PromptProgress { .. } => {}
             GenerationEvent::PromptLogprob(sampled) => self.prompt_logprobs.push(sampled),
             GenerationEvent::Output { choice, deltas, tokens } => {
                 let choice = self.choice(choice);

@@ -5,7 +5,7 @@ use ropeway_text::{ChatRequest, OutputOptions, OutputStyle, Tokenizer, tools_as_
 use serde_json::{Map, Value};
 
 use crate::error::{ErrorKind, RequestError};
-use crate::generator::Generator;
+use crate::generator::TokenModel;
 use crate::structured::StructuredOutput;
 
 /// Which tools the model may, or must, call.
@@ -72,17 +72,17 @@ impl Conversation {
     /// The model's tokens for it. It has no messages then: they would be held in vain.
     pub(crate) fn encode(
         &mut self,
-        generator: &Generator,
+        model: &TokenModel,
         tokenizer: &Tokenizer,
     ) -> Result<Vec<u32>, RequestError> {
         self.check()?;
         let Overflow::DropOldest { answer } = self.overflow else {
             let messages = std::mem::take(&mut self.messages);
-            return self.encode_messages(messages, generator, tokenizer);
+            return self.encode_messages(messages, model, tokenizer);
         };
-        let context = generator.context();
+        let context = model.context();
         let room = context - answer.min(context / 4).max(1).min(context);
-        self.encode_latest(room, generator, tokenizer)
+        self.encode_latest(room, model, tokenizer)
     }
 
     /// The tokens for the latest messages that fit into so many tokens. The system's messages at the beginning stay, and
@@ -90,14 +90,14 @@ impl Conversation {
     fn encode_latest(
         &mut self,
         room: usize,
-        generator: &Generator,
+        model: &TokenModel,
         tokenizer: &Tokenizer,
     ) -> Result<Vec<u32>, RequestError> {
         let messages = std::mem::take(&mut self.messages);
         let head = messages.iter().take_while(|message| message["role"] == "system").count();
         let cuts: Vec<usize> = (head..messages.len()).filter(|at| messages[*at]["role"] != "tool").collect();
         let kept = |cut: usize| messages[..head].iter().chain(&messages[cut..]).cloned().collect();
-        let encode = |cut: usize| match self.encode_messages(kept(cut), generator, tokenizer) {
+        let encode = |cut: usize| match self.encode_messages(kept(cut), model, tokenizer) {
             Ok(tokens) if tokens.len() > room => Ok(None),
             Ok(tokens) => Ok(Some(tokens)),
             Err(error) if error.kind == ErrorKind::ContextLengthExceeded => Ok(None),
@@ -115,7 +115,7 @@ impl Conversation {
         best.map_or_else(
             || {
                 let last = cuts.last().copied().unwrap_or(messages.len());
-                self.encode_messages(kept(last), generator, tokenizer)
+                self.encode_messages(kept(last), model, tokenizer)
             },
             Ok,
         )
@@ -124,13 +124,13 @@ impl Conversation {
     fn encode_messages(
         &self,
         mut messages: Vec<Value>,
-        generator: &Generator,
+        model: &TokenModel,
         tokenizer: &Tokenizer,
     ) -> Result<Vec<u32>, RequestError> {
         let begun = if self.ending == Ending::Continue { Some(begun(&mut messages)?) } else { None };
-        let mut tokens = self.encode_whole(messages, generator, tokenizer)?;
+        let mut tokens = self.encode_whole(messages, model, tokenizer)?;
         if let Some(text) = begun {
-            tokens.extend(generator.encode_begun(&tokens, &text, tokenizer)?);
+            tokens.extend(model.encode_begun(&tokens, &text, tokenizer)?);
         }
         Ok(tokens)
     }
@@ -138,27 +138,27 @@ impl Conversation {
     fn encode_whole(
         &self,
         messages: Vec<Value>,
-        generator: &Generator,
+        model: &TokenModel,
         tokenizer: &Tokenizer,
     ) -> Result<Vec<u32>, RequestError> {
         let tools = if self.tool_choice == ToolChoice::None { &[][..] } else { &self.tools };
-        let described = (!tools.is_empty() && !generator.template.writes_tools())
-            .then(|| tools_as_text(&messages, tools));
+        let described =
+            (!tools.is_empty() && !model.template.writes_tools()).then(|| tools_as_text(&messages, tools));
         let request = ChatRequest {
             tools: Some(tools).filter(|tools| !tools.is_empty() && described.is_none()),
             variables: self.variables.clone(),
-            max_bytes: generator.max_prompt_bytes(),
+            max_bytes: model.max_prompt_bytes(),
             add_generation_prompt: self.ending != Ending::Closed,
             ..ChatRequest::new(described.as_deref().unwrap_or(&messages))
         };
-        let template = &generator.template;
-        let readied = template.ready(&request, tokenizer).map_err(|error| generator.unread(error))?;
+        let template = &model.template;
+        let readied = template.ready(&request, tokenizer).map_err(|error| model.unread(error))?;
         drop((described, messages));
-        template.encode_readied(readied, tokenizer).map_err(|error| generator.unread(error))
+        template.encode_readied(readied, tokenizer).map_err(|error| model.unread(error))
     }
 
     /// Turns down what can't be rendered.
-    fn check(&self) -> Result<(), RequestError> {
+    pub(crate) fn check(&self) -> Result<(), RequestError> {
         if self.messages.is_empty() {
             return Err(RequestError::invalid("there are no messages; send at least one").at("messages"));
         }

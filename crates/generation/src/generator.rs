@@ -1,46 +1,57 @@
-//! A model that generates text: its tokenizer, its chat template, its grammars, and the backend that computes it.
+//! A model that generates text, in one of two ways.
+//!
+//! ```text
+//! Tokens   tokenizer, template and grammars are here; a Backend computes tokens       an engine, or a server that speaks tokens
+//! Text     a ChatBackend answers as text, and keeps its tokens to itself              any other server
+//! ```
+//! Callers submit jobs and read events without knowing which it is. Whoever needs tokens asks for the
+//! [`TokenModel`], which a model of the second kind does not have.
 
 mod encoding;
+mod token_model;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use ropeway_engine::request::room;
 use ropeway_engine::{Backend, Request};
-use ropeway_grammar::{Admitted, Compiler, Workers};
-use ropeway_text::{ChatTemplate, Interrupt, OutputOptions, OutputParser, OutputStyle, Tokenizer};
+use ropeway_grammar::{Admitted, Workers};
+use ropeway_text::{ChatTemplate, Infill, Interrupt, Tokenizer};
 
-use crate::choice::ChoiceText;
-use crate::conversation::Ending;
+pub use self::token_model::TokenModel;
+
+use self::token_model::OutputForm;
+use crate::backend::AnyBackend;
+use crate::chat::{self, ChatAsk, ChatBackend};
 use crate::error::RequestError;
 use crate::job::{Job, Prompt};
-use crate::speculation::DraftDepth;
-use crate::stream::GenerationStream;
+use crate::stream::{ChatStream, GenerationStream};
 use crate::structured::GrammarWish;
 
 /// A model that generates text.
 pub struct Generator {
-    /// Text to tokens and back.
-    pub tokenizer: Tokenizer,
-    /// Messages to text.
-    pub template: ChatTemplate,
-    /// How the model writes tool calls and reasoning.
-    pub style: OutputStyle,
-    /// Compiled grammars.
-    pub grammars: Arc<Compiler>,
-    /// Bytes of the longest token, where that tells how many tokens a text has at least.
-    longest_token: Option<usize>,
-    /// Shared with generators of the same model that write prompts by another template.
-    backend: Arc<RwLock<Arc<dyn Backend>>>,
+    speech: Speech,
+}
+
+/// How a model answers.
+enum Speech {
+    Tokens(Box<TokenModel>),
+    Text(Arc<dyn ChatBackend>),
 }
 
 /// A job ready to be submitted. Whoever submits it may still set who it is for, how urgent it is and its deadlines.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What the backend gets.
+    /// What the backend gets. It has no prompt where the job itself is handed over.
     pub request: Request,
-    /// How its tokens become text.
-    form: OutputForm,
-    stop: Vec<String>,
+    form: Form,
+}
+
+/// What becomes of a request's answer.
+#[derive(Debug)]
+enum Form {
+    /// Tokens become text here.
+    Tokens { form: OutputForm, stop: Vec<String>, at_once: bool },
+    /// It comes as text; the backend gets the job as it is.
+    Text(Box<Job>),
 }
 
 /// A job whose grammar, if it has one, is not compiled yet.
@@ -51,7 +62,7 @@ pub struct Drafted {
 }
 
 impl Drafted {
-    /// Tokens of its prompt.
+    /// Tokens of its prompt; 0 where nobody here can count them.
     pub fn prompt_tokens(&self) -> usize {
         self.prepared.request.prompt.len()
     }
@@ -76,131 +87,117 @@ impl AdmittedDraft {
     }
 }
 
-/// How tokens become text.
-#[derive(Clone, Debug)]
-enum OutputForm {
-    /// They continue the prompt's text.
-    Continuation,
-    /// They are a message of their own.
-    Message {
-        /// What it is parsed for, if for anything.
-        options: Option<OutputOptions>,
-        /// Whether it ends before a second call of a tool.
-        single_call: bool,
-        /// Whether its beginning is part of the prompt.
-        begun: bool,
-    },
-}
-
 impl Generator {
-    /// A model on a running backend.
+    /// A model on a running backend that speaks tokens.
     pub fn new(tokenizer: Tokenizer, template: ChatTemplate, backend: Arc<dyn Backend>) -> Self {
-        let style = style_of(&template, &tokenizer);
-        let longest_token = tokenizer.longest_token();
-        let grammars = Arc::new(Compiler::new(&tokenizer));
-        let backend = Arc::new(RwLock::new(backend));
-        Self { tokenizer, template, style, grammars, longest_token, backend }
+        Self { speech: Speech::Tokens(Box::new(TokenModel::new(tokenizer, template, backend))) }
     }
 
-    /// The same model on the same backend, with another chat template.
-    #[must_use]
-    pub fn with_template(&self, template: ChatTemplate) -> Self {
-        Self {
-            tokenizer: self.tokenizer.clone(),
-            style: style_of(&template, &self.tokenizer),
-            template,
-            grammars: Arc::clone(&self.grammars),
-            longest_token: self.longest_token,
-            backend: Arc::clone(&self.backend),
-        }
+    /// A model that answers as text: no tokenizer is here.
+    pub fn of_chat(backend: Arc<dyn ChatBackend>) -> Self {
+        Self { speech: Speech::Text(backend) }
+    }
+
+    /// The same model on the same backend, with another chat template. An error where prompts are not written here.
+    pub fn with_template(&self, template: ChatTemplate) -> Result<Self, RequestError> {
+        let model = Box::new(self.token_model()?.with_template(template));
+        Ok(Self { speech: Speech::Tokens(model) })
     }
 
     /// Grammars of strangers are tried by these workers before this process compiles them.
     #[must_use]
-    pub fn with_grammar_workers(mut self, workers: Workers) -> Self {
-        let grammars = Arc::into_inner(self.grammars).unwrap_or_else(|| Compiler::new(&self.tokenizer));
-        self.grammars = Arc::new(grammars.with_workers(workers));
-        self
+    pub fn with_grammar_workers(self, workers: Workers) -> Self {
+        let speech = match self.speech {
+            Speech::Tokens(model) => Speech::Tokens(Box::new(model.with_grammar_workers(workers))),
+            text @ Speech::Text(_) => text,
+        };
+        Self { speech }
     }
 
-    /// What computes it.
-    pub fn backend(&self) -> Arc<dyn Backend> {
-        Arc::clone(&self.backend.read().unwrap_or_else(PoisonError::into_inner))
+    /// The tokenizer, and all that goes with it. The error, where there is none, is for whoever asked for what needs it.
+    pub fn token_model(&self) -> Result<&TokenModel, RequestError> {
+        match &self.speech {
+            Speech::Tokens(model) => Ok(model),
+            Speech::Text(_) => Err(chat::no_tokenizer()),
+        }
     }
 
-    /// Another backend takes over; requests of the old one end with it.
-    pub fn replace_backend(&self, backend: Arc<dyn Backend>) {
-        *self.backend.write().unwrap_or_else(PoisonError::into_inner) = backend;
+    /// Text to tokens and back, where that can be done here.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.token_model().ok().map(|model| &model.tokenizer)
+    }
+
+    /// What answers its requests.
+    pub fn backend(&self) -> AnyBackend {
+        match &self.speech {
+            Speech::Tokens(model) => AnyBackend::Tokens(model.backend()),
+            Speech::Text(backend) => AnyBackend::Text(Arc::clone(backend)),
+        }
     }
 
     /// Tokens that a prompt and its answer may have together.
     pub fn context(&self) -> usize {
-        room(&self.backend().limits())
+        self.backend().context()
     }
 
     /// Bytes beyond which no text fits into the context, however it is tokenised.
     pub fn max_prompt_bytes(&self) -> usize {
-        self.longest_token.map_or(usize::MAX, |longest| longest.saturating_mul(self.context()))
+        self.token_model().map_or(usize::MAX, TokenModel::max_prompt_bytes)
+    }
+
+    /// Whether it calls tools, as far as is known.
+    pub fn calls_tools(&self) -> bool {
+        match &self.speech {
+            Speech::Tokens(model) => model.template.writes_tools(),
+            Speech::Text(backend) => backend.abilities().tools,
+        }
+    }
+
+    /// Whether it thinks before it answers, told apart from the answer, as far as is known.
+    pub fn thinks(&self) -> bool {
+        match &self.speech {
+            Speech::Tokens(model) => model.style.has_reasoning(),
+            Speech::Text(backend) => backend.abilities().thinking,
+        }
+    }
+
+    /// Whether it was trained to fill in what is missing between two texts, and can be asked to.
+    pub fn fills_in(&self) -> bool {
+        self.tokenizer().is_some_and(|tokenizer| Infill::of(tokenizer).is_some())
+    }
+
+    /// The model's tokens for a prompt, also for one that does not fit into the context.
+    pub fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, RequestError> {
+        self.encode_unless(prompt, &Interrupt::default())
+    }
+
+    /// The model's tokens for a prompt, also for one that does not fit into the context; gives up when `interrupt` is
+    /// raised.
+    pub fn encode_unless(&self, prompt: Prompt, interrupt: &Interrupt) -> Result<Vec<u32>, RequestError> {
+        self.token_model()?.encode(prompt, interrupt)
     }
 
     /// Renders the template, tokenises and compiles the grammar. Blocks for a time that grows with
-    /// [`Job::bytes`], and for structured output as long as [`Compiler::compile`].
+    /// [`Job::bytes`], and for structured output as long as [`Compiler::compile`](ropeway_grammar::Compiler::compile).
     pub fn prepare(&self, job: Job) -> Result<Prepared, RequestError> {
         let Drafted { mut prepared, grammar } = self.draft(job, &Interrupt::default())?;
-        let compiled = grammar.map(|grammar| grammar.admit_and_compile(&self.grammars));
-        prepared.request.grammar = compiled.transpose()?;
+        if let Some(grammar) = grammar {
+            prepared.request.grammar = Some(grammar.admit_and_compile(&self.token_model()?.grammars)?);
+        }
         Ok(prepared)
     }
 
     /// Renders the template and tokenises. Blocks for a time that grows with [`Job::bytes`], but gives up when there are more
     /// tokens than the context has room for, or when `interrupt` is raised, because nobody waits for the result any more.
+    /// A job that is answered as text is only checked.
     pub fn draft(&self, job: Job, interrupt: &Interrupt) -> Result<Drafted, RequestError> {
-        let Job { prompt, context, structured, prediction, .. } = job;
-        // A prompt that is to be cut may be longer than the context.
-        let most = if job.last_prompt_tokens.is_some() { usize::MAX } else { self.context() };
-        let tokenizer = self.tokenizer.interrupted_by(interrupt).at_most(most);
-        let (mut tokens, form, structured) = match prompt {
-            Prompt::Conversation(mut conversation) => {
-                let tokens = conversation.encode(self, &tokenizer)?;
-                let options = conversation.output_options(&self.style, &self.prompt_end(&tokens));
-                let (single_call, begun) =
-                    (conversation.single_call, conversation.ending == Ending::Continue);
-                let form = OutputForm::Message { options, single_call, begun };
-                (tokens, form, conversation.structured(structured))
-            }
-            Prompt::Text(text) => {
-                (self.encode_text(&text, &tokenizer)?, OutputForm::Continuation, structured)
-            }
-            Prompt::Between { prefix, suffix } => {
-                (self.encode_between(&prefix, &suffix, &tokenizer)?, OutputForm::Continuation, structured)
-            }
-            Prompt::Tokens(tokens) => (tokens, OutputForm::Continuation, structured),
-        };
-        if let Some(most) = job.last_prompt_tokens {
-            tokens.drain(..tokens.len().saturating_sub(most));
+        if let Speech::Tokens(model) = &self.speech {
+            return model.draft(job, interrupt);
         }
-        let grammar = structured.map(|structured| structured.after(self, &self.prompt_end(&tokens)));
-        if !context.is_empty() {
-            tokens.splice(..0, context);
-        }
-        let prediction = prediction.map(|text| self.predict(&text, &tokenizer)).transpose()?;
-        let own_ends = if job.ignore_eos { &[] } else { self.tokenizer.eos_tokens() };
-        let mut params = job.sampling.into_params();
-        let banned = self.single_tokens(&job.bad_words)?;
-        params.logit_bias.extend(banned.into_iter().map(|token| (token, f32::NEG_INFINITY)));
-        let request = Request {
-            prompt: tokens,
-            params,
-            max_tokens: job.max_tokens,
-            min_tokens: job.min_tokens,
-            score_prompt: job.prompt_logprobs,
-            ends: [own_ends, &job.stop_tokens].concat(),
-            n: job.n.get(),
-            speculation: job.speculation.map(DraftDepth::get),
-            prediction: prediction.unwrap_or_default(),
-            ..Request::default()
-        };
-        Ok(Drafted { prepared: Prepared { request, form, stop: job.stop }, grammar })
+        chat::check(&job)?;
+        let request = Request { n: job.n.get(), max_tokens: job.max_tokens, ..Request::default() };
+        let form = Form::Text(Box::new(job));
+        Ok(Drafted { prepared: Prepared { request, form }, grammar: None })
     }
 
     /// Finds out whether a draft's grammar compiles within the limits, in the name of an account, without blocking.
@@ -208,45 +205,35 @@ impl Generator {
     pub async fn admit(&self, drafted: Drafted, account: u64) -> Result<AdmittedDraft, RequestError> {
         let Drafted { prepared, grammar } = drafted;
         let Some(grammar) = grammar else { return Ok(AdmittedDraft { prepared, grammar: None }) };
-        let admitted = grammar.admit(&self.grammars, account).await?;
+        let admitted = grammar.admit(&self.token_model()?.grammars, account).await?;
         Ok(AdmittedDraft { prepared, grammar: Some((grammar, admitted)) })
     }
 
     /// Compiles a draft's grammar. Blocks for as long as it took to admit it.
     pub fn finish(&self, draft: AdmittedDraft) -> Result<Prepared, RequestError> {
         let AdmittedDraft { mut prepared, grammar } = draft;
-        let compiled = grammar.map(|(grammar, admitted)| grammar.compile(&self.grammars, &admitted));
-        prepared.request.grammar = compiled.transpose()?;
+        if let Some((grammar, admitted)) = grammar {
+            prepared.request.grammar = Some(grammar.compile(&self.token_model()?.grammars, &admitted)?);
+        }
         Ok(prepared)
     }
 
     /// Hands a prepared job to the backend. Never waits: what can't be served, or not now, is turned down at once.
     pub fn submit(&self, prepared: Prepared) -> Result<GenerationStream, RequestError> {
-        let Prepared { request, form, stop } = prepared;
-        let choices = (0..request.sequences()).map(|_| self.choice(&form, &stop)).collect();
-        let prompt_tokens = request.prompt.len();
-        let queue_timeout = request.queue_timeout;
-        let events = self.backend().submit(request)?;
-        Ok(GenerationStream::new(events, choices, prompt_tokens, queue_timeout))
-    }
-
-    fn choice(&self, form: &OutputForm, stop: &[String]) -> ChoiceText {
-        let detokenizer = self.tokenizer.detokenizer();
-        match form {
-            OutputForm::Continuation => ChoiceText::new(detokenizer.continuing(), stop, None),
-            OutputForm::Message { options, single_call, begun } => {
-                let parser = options.clone().map(|options| OutputParser::new(&self.style, options));
-                let detokenizer = detokenizer.showing(self.style.markup());
-                let detokenizer = if *begun { detokenizer.continuing() } else { detokenizer };
-                let mut choice = ChoiceText::new(detokenizer, stop, parser);
-                choice.most_calls = if *single_call { 1 } else { usize::MAX };
-                choice
+        let Prepared { request, form } = prepared;
+        match (&self.speech, form) {
+            (Speech::Tokens(model), Form::Tokens { form, stop, at_once }) => {
+                let stream = model.submit(request, &form, &stop)?;
+                Ok(if at_once { stream.with_tokens_at_once() } else { stream }.into())
+            }
+            (Speech::Text(backend), Form::Text(job)) => {
+                let (choices, bytes) = (request.sequences(), job.bytes());
+                let events = backend.ask(ChatAsk { job: *job, request })?;
+                Ok(ChatStream::new(events, choices, bytes).into())
+            }
+            (Speech::Tokens(_), Form::Text(_)) | (Speech::Text(_), Form::Tokens { .. }) => {
+                unreachable!("a job is submitted to the model that it was prepared for")
             }
         }
     }
-}
-
-/// How a model with this template and vocabulary writes tool calls and reasoning.
-fn style_of(template: &ChatTemplate, tokenizer: &Tokenizer) -> OutputStyle {
-    OutputStyle::detect(Some(template.source()), |token| tokenizer.token_id(token).is_some())
 }

@@ -85,6 +85,8 @@ pub struct Job {
     pub speculation: Option<DraftDepth>,
     /// What the caller expects as the answer: it is drafted.
     pub prediction: Option<String>,
+    /// Whether tokens are reported as soon as they are chosen, even while their text is held back.
+    pub tokens_at_once: bool,
 }
 
 impl Job {
@@ -111,6 +113,7 @@ impl Job {
             prompt_logprobs: None,
             speculation: None,
             prediction: None,
+            tokens_at_once: false,
         }
     }
 }

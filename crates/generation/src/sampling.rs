@@ -57,6 +57,11 @@ impl Sampling {
         Ok(Self(params))
     }
 
+    /// The parameters themselves.
+    pub fn params(&self) -> &SamplingParams {
+        &self.0
+    }
+
     /// The parameters as the executor takes them.
     pub fn into_params(self) -> SamplingParams {
         self.0

@@ -12,7 +12,7 @@ use ropeway_grammar::{
 use serde_json::Value;
 
 use crate::error::{ErrorKind, RequestError};
-use crate::generator::Generator;
+use crate::generator::TokenModel;
 
 /// The form that an answer has to follow.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,8 +77,8 @@ impl StructuredOutput {
     }
 
     /// The form with what the prompt's end means for it: the model's reasoning may have been opened there.
-    pub(crate) fn after(self, generator: &Generator, prompt_end: &str) -> GrammarWish {
-        let Generator { tokenizer, style, .. } = generator;
+    pub(crate) fn after(self, model: &TokenModel, prompt_end: &str) -> GrammarWish {
+        let TokenModel { tokenizer, style, .. } = model;
         let reasoning = style.open_reasoning(prompt_end).map(|close| Reasoning {
             close: close.into(),
             is_control: tokenizer.token_id(close).is_some_and(|id| tokenizer.is_special(id)),

@@ -138,6 +138,39 @@ fn a_stop_string_ends_the_choice_and_cancels_its_sequence() {
 }
 
 #[test]
+fn tokens_that_are_wanted_at_once_do_not_wait_for_their_text() {
+    let answer = "It may rain.</think>one two three";
+    let read = |tokens_at_once: bool| {
+        let (generator, _) = generator("<think>", said(answer));
+        let job =
+            Job { stop: vec!["two three four".into()], tokens_at_once, ..chat(Vec::new(), ToolChoice::Auto) };
+        let mut stream = submit(&generator, job).unwrap();
+        std::iter::from_fn(|| stream.wait()).collect::<Vec<_>>()
+    };
+    let sizes = |events: &[GenerationEvent]| {
+        let size = |event: &GenerationEvent| match event {
+            GenerationEvent::Output { tokens, .. } if !tokens.is_empty() => Some(tokens.len()),
+            _ => None,
+        };
+        events.iter().filter_map(size).collect::<Vec<_>>()
+    };
+    let (usual, at_once) = (read(false), read(true));
+    assert!(sizes(&usual).iter().any(|&size| size > 1), "the stop string holds text back");
+    assert!(sizes(&at_once).iter().all(|&size| size == 1), "{:?}", sizes(&at_once));
+    assert_eq!(sizes(&at_once).len(), sizes(&usual).iter().sum::<usize>());
+    let whole = |events: Vec<GenerationEvent>| {
+        let mut collector = Collector::default();
+        for event in events {
+            collector.push(event).unwrap();
+        }
+        collector.finish().choices
+    };
+    let choices = whole(at_once);
+    assert_eq!(choices[0].finish.end_token, Some(2));
+    assert_eq!(choices, whole(usual), "text, tokens and counts are the same");
+}
+
+#[test]
 fn reasoning_and_tool_calls_are_told_apart_from_text() {
     let tool = json!({"type": "function", "function": {"name": "sun", "parameters": {"type": "object"}}});
     let answer = "It may rain.</think>Let me look.<tool_call>{\"name\": \"sun\", \"arguments\": {\"at\": 1}}</tool_call>";
@@ -188,7 +221,7 @@ fn the_oldest_messages_make_room_and_results_stay_with_their_calls() {
             ..Conversation::default()
         };
         let tokens = generator.encode(Prompt::Conversation(whole)).unwrap();
-        let text = generator.tokenizer.decode(&tokens, SpecialTokens::Keep);
+        let text = generator.tokenizer().expect("a tokenizer").decode(&tokens, SpecialTokens::Keep);
         assert!(tokens.len() <= generator.context() - 16, "{turns}");
         assert!(text.contains("rule") && text.contains(&format!("result{}", turns - 1)), "{turns}: {text}");
         for turn in 0..turns {

@@ -2,14 +2,16 @@
 
 mod render;
 
+pub(crate) use render::show_ids;
 pub use render::{CompletionRender, PromptEcho, finish_reason};
 
+use ropeway_generation::sampling::MOST_LOGPROBS;
 use ropeway_generation::{Job, Prompt, RequestError};
 use ropeway_text::{SpecialTokens, Tokenizer};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::sampling::{Defaults, Fields};
+use crate::sampling::{Defaults, Fields, TokenShape};
 use crate::speculation::SpeculationFields;
 use crate::structured::StructuredFields;
 use crate::texts::Texts;
@@ -29,6 +31,8 @@ pub struct CompletionRequest {
     suffix: Option<String>,
     logprobs: Option<u32>,
     best_of: Option<usize>,
+    /// Log-probabilities of the prompt's tokens, with so many alternatives, as in vLLM.
+    prompt_logprobs: Option<u32>,
     #[serde(flatten)]
     structured: StructuredFields,
     #[serde(flatten)]
@@ -42,7 +46,7 @@ impl CompletionRequest {
     /// A job for each of its prompts.
     pub fn into_jobs(self, defaults: &Defaults) -> Result<Vec<Job>, RequestError> {
         self.check()?;
-        let prompt_logprobs = self.logprobs.filter(|_| self.echoes());
+        let prompt_logprobs = self.logprobs.filter(|_| self.echoes()).max(self.prompt_logprobs);
         let structured = self.structured.read()?;
         let speculation = self.speculation.read()?;
         let suffix = self.suffix.filter(|suffix| !suffix.is_empty());
@@ -74,6 +78,8 @@ impl CompletionRequest {
             echo: self.echoes(),
             logprobs: self.logprobs.is_some(),
             include_usage: self.fields.delivery().include_usage,
+            prompt_logprobs: self.prompt_logprobs,
+            tokens: self.fields.token_shape(),
         }
     }
 
@@ -84,6 +90,13 @@ impl CompletionRequest {
         }
         if self.echoes() && self.fields.delivery().stream && self.logprobs.is_some() {
             return bad("echo", "echo with logprobs can't be streamed; set stream to false");
+        }
+        if self.prompt_logprobs.is_some() && self.fields.delivery().stream {
+            return bad("prompt_logprobs", "prompt_logprobs can't be streamed; set stream to false");
+        }
+        if self.prompt_logprobs.is_some_and(|count| count > MOST_LOGPROBS) {
+            let message = format!("at most {MOST_LOGPROBS} alternatives");
+            return bad("prompt_logprobs", &message);
         }
         Ok(())
     }
@@ -104,14 +117,20 @@ pub struct CompletionShape {
     pub logprobs: bool,
     /// Whether a stream ends with the usage.
     pub include_usage: bool,
+    /// Alternatives to each of the prompt's tokens, if their log-probabilities are wanted.
+    pub prompt_logprobs: Option<u32>,
+    /// How tokens are shown.
+    pub tokens: TokenShape,
 }
 
 impl CompletionShape {
     /// The text that the choices of a prompt begin with; empty without an echo.
-    pub fn echo(&self, prompt: &Prompt, tokenizer: &Tokenizer) -> String {
+    pub fn echo(&self, prompt: &Prompt, tokenizer: Option<&Tokenizer>) -> String {
         match prompt {
             Prompt::Text(text) | Prompt::Between { prefix: text, .. } if self.echo => text.clone(),
-            Prompt::Tokens(tokens) if self.echo => tokenizer.decode(tokens, SpecialTokens::Keep),
+            Prompt::Tokens(tokens) if self.echo => {
+                tokenizer.map(|tokenizer| tokenizer.decode(tokens, SpecialTokens::Keep)).unwrap_or_default()
+            }
             _ => String::new(),
         }
     }

@@ -94,6 +94,12 @@ pub struct Fields {
     cache_salt: Option<String>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
+    /// Whether answers come with the ids of their tokens, as in vLLM.
+    return_token_ids: Option<bool>,
+    /// Whether log-probabilities name tokens as `token_id:N`, as in vLLM.
+    return_tokens_as_token_ids: Option<bool>,
+    /// Latest tokens that penalties look at, as in llama.cpp; all if left out.
+    repeat_last_n: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
@@ -111,7 +117,24 @@ pub struct Delivery {
     pub include_usage: bool,
 }
 
+/// How a response shows tokens beside their text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenShape {
+    /// Whether it has the ids of the prompt's and the answer's tokens.
+    pub ids: bool,
+    /// Whether log-probabilities name tokens by their id.
+    pub named_by_id: bool,
+}
+
 impl Fields {
+    /// How the response shows tokens.
+    pub fn token_shape(&self) -> TokenShape {
+        TokenShape {
+            ids: self.return_token_ids == Some(true),
+            named_by_id: self.return_tokens_as_token_ids == Some(true),
+        }
+    }
+
     /// How the response is to be sent.
     pub fn delivery(&self) -> Delivery {
         Delivery {
@@ -175,6 +198,7 @@ impl Fields {
             bad_words: self.bad_words.unwrap_or_default().into_texts(),
             last_prompt_tokens: self.truncate_prompt_tokens,
             max_tokens: defaults.max_tokens,
+            tokens_at_once: self.return_token_ids == Some(true),
             ..Job::with_sampling(prompt, sampling)
         })
     }
@@ -191,8 +215,10 @@ impl Fields {
             presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
             repetition_penalty: self.repetition_penalty.unwrap_or(defaults.repetition_penalty),
-            // A request's own penalties count tokens as OpenAI and vLLM do, which is without a window.
-            penalty_window: defaults.penalty_window.filter(|_| penalises.iter().all(Option::is_none)),
+            // A request's own penalties count tokens as OpenAI and vLLM do, which is without a window unless it has one.
+            penalty_window: self
+                .repeat_last_n
+                .or_else(|| defaults.penalty_window.filter(|_| penalises.iter().all(Option::is_none))),
             logit_bias: biases(self.logit_bias.as_ref())?,
             allowed: few_ids(self.allowed_token_ids.clone(), "allowed_token_ids")?
                 .map(allowed)

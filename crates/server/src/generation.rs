@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::{Stream, StreamExt};
-use ropeway_engine::{Backend, Request};
+use ropeway_engine::Request;
 use ropeway_generation::{
-    Drafted, ErrorKind, GenerationEvent, GenerationStream, Job, Prepared, Prompt, StopReason,
+    AnyBackend, Drafted, ErrorKind, GenerationEvent, GenerationStream, Job, Prepared, Prompt, StopReason,
 };
 use ropeway_text::Interrupt;
 
@@ -117,7 +117,7 @@ enum Seen {
 pub struct ObservedStream {
     stream: GenerationStream,
     caller: Caller,
-    backend: Arc<dyn Backend>,
+    backend: AnyBackend,
     seen: Seen,
     /// What is noted about the agent or session that it belongs to.
     turn: Option<Turn>,

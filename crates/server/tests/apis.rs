@@ -156,6 +156,101 @@ async fn completions_take_every_form_of_prompt_and_score_an_echoed_one() {
     );
 }
 
+/// A list of token ids.
+fn ids(value: &Value) -> Vec<u64> {
+    value.as_array().into_iter().flatten().map(|id| id.as_u64().expect("an id")).collect()
+}
+
+#[tokio::test]
+async fn token_ids_come_with_an_answer_as_in_vllm() {
+    let Some(app) = app() else { return };
+    let prompt = [28120, 3714, 253, 655];
+    let body = |more: Value| {
+        let mut body = json!({
+            "model": "smollm2", "prompt": prompt, "temperature": 0, "max_tokens": 8, "return_token_ids": true,
+        });
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        body
+    };
+    let whole = ask(&app, "/v1/completions", &body(json!({}))).await["choices"][0].clone();
+    let tokens = ids(&whole["token_ids"]);
+    assert_eq!((ids(&whole["prompt_token_ids"]), tokens.len()), (prompt.to_vec(), 8));
+    assert_eq!(whole["stop_reason"], Value::Null);
+    let text =
+        ask(&app, "/v1/completions", &body(json!({ "prompt": tokens, "echo": true, "max_tokens": 1 }))).await;
+    let echoed = text["choices"][0]["text"].as_str().expect("text");
+    assert!(echoed.starts_with(whole["text"].as_str().expect("text")), "{echoed}");
+
+    // An end in the middle of the answer is the last id and the reason.
+    let end = tokens[5];
+    let first = tokens.iter().position(|id| *id == end).expect("it is there");
+    let stop = json!({ "stop_token_ids": [end], "ignore_eos": true });
+    let stopped = ask(&app, "/v1/completions", &body(stop.clone())).await["choices"][0].clone();
+    assert_eq!((&stopped["stop_reason"], &stopped["finish_reason"]), (&json!(end), &json!("stop")));
+    assert_eq!(ids(&stopped["token_ids"]), tokens[..=first]);
+
+    let mut streamed = body(stop);
+    streamed["stream"] = true.into();
+    streamed["stream_options"] = json!({ "include_usage": true });
+    let chunks = events(&send(&app, "/v1/completions", &streamed).await.1);
+    let choices: Vec<_> = chunks.iter().map(|chunk| &chunk["choices"][0]).collect();
+    let all: Vec<_> = choices.iter().flat_map(|choice| ids(&choice["token_ids"])).collect();
+    assert_eq!(all, tokens[..=first]);
+    assert_eq!(ids(&choices[0]["prompt_token_ids"]), prompt);
+    assert!(choices[1..].iter().all(|choice| choice["prompt_token_ids"].is_null()));
+    assert!(choices.iter().all(|choice| ids(&choice["token_ids"]).len() <= 1), "each comes as it is chosen");
+    let usage = &chunks.last().expect("chunks")["usage"];
+    assert_eq!(usage["completion_tokens"], first + 1);
+    assert!(usage["prompt_tokens_details"]["cached_tokens"].is_u64());
+}
+
+#[tokio::test]
+async fn a_chat_has_token_ids_and_log_probabilities_by_id_if_asked() {
+    let Some(app) = app() else { return };
+    let options = json!({ "return_token_ids": true, "logprobs": true, "top_logprobs": 1, "return_tokens_as_token_ids": true });
+    let whole = ask(&app, "/v1/chat/completions", &hello(options.clone())).await;
+    let tokens = ids(&whole["choices"][0]["token_ids"]);
+    assert_eq!(
+        (tokens.len(), ids(&whole["prompt_token_ids"]).len()),
+        (12, whole["usage"]["prompt_tokens"].as_u64().expect("a count") as usize)
+    );
+    let named = whole["choices"][0]["logprobs"]["content"].as_array().expect("a list");
+    let names: Vec<_> = named.iter().map(|one| one["token"].as_str().expect("a name")).collect();
+    assert_eq!(names, tokens.iter().map(|id| format!("token_id:{id}")).collect::<Vec<_>>());
+    let mut streamed = hello(options);
+    streamed["stream"] = true.into();
+    let chunks = events(&send(&app, "/v1/chat/completions", &streamed).await.1);
+    let all: Vec<_> = chunks.iter().flat_map(|chunk| ids(&chunk["choices"][0]["token_ids"])).collect();
+    assert_eq!(all, tokens);
+    assert_eq!(chunks[0]["prompt_token_ids"], whole["prompt_token_ids"]);
+    let plain = ask(&app, "/v1/chat/completions", &hello(json!({}))).await;
+    assert!(plain["choices"][0].get("token_ids").is_none() && plain.get("prompt_token_ids").is_none());
+}
+
+#[tokio::test]
+async fn a_prompt_is_scored_by_id_as_in_vllm() {
+    let Some(app) = app() else { return };
+    let body = json!({ "model": "smollm2", "prompt": [28120, 3714, 253, 655], "temperature": 0, "max_tokens": 1, "prompt_logprobs": 2 });
+    let answer = ask(&app, "/v1/completions", &body).await;
+    let scored = answer["choices"][0]["prompt_logprobs"].as_array().expect("a list");
+    assert_eq!((scored.len(), &scored[0]), (4, &Value::Null));
+    for (token, one) in [3714, 253, 655].iter().zip(&scored[1..]) {
+        let own = &one[token.to_string()];
+        assert!(own["logprob"].as_f64().expect("a number") <= 0.0, "{one}");
+        assert!((2..=3).contains(&one.as_object().expect("an object").len()), "{one}");
+    }
+    for (wrong, field) in [
+        (json!({ "stream": true }), "prompt_logprobs"),
+        (json!({ "prompt_logprobs": 21 }), "prompt_logprobs"),
+    ] {
+        let mut asked = body.clone();
+        asked.as_object_mut().expect("an object").extend(wrong.as_object().expect("an object").clone());
+        let (status, answer) = send(&app, "/v1/completions", &asked).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(answer.contains(field), "{answer}");
+    }
+}
+
 #[tokio::test]
 async fn penalties_count_the_answer_alone_in_openais_api_and_the_latest_tokens_in_ollamas() {
     let Some(app) = app() else { return };

@@ -104,7 +104,7 @@ fn collect(handle: &Handle, requests: &[Request]) -> (Vec<Vec<Told>>, Usage) {
                 Event::Finished { sequence, reason, usage } => {
                     ends[sequence as usize] = Some((reason, usage));
                 }
-                Event::Prefilled { .. } | Event::Scored(_) => {}
+                Event::Placed { .. } | Event::Prefilled { .. } | Event::Scored(_) => {}
             }
         }
         let one = |(tokens, end): (Vec<_>, Option<(FinishReason, Usage)>)| {

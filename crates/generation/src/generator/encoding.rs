@@ -2,7 +2,7 @@
 
 use ropeway_text::{Around, InText, Infill, Interrupt, Special, SpecialTokens, TextError, Tokenizer};
 
-use super::Generator;
+use super::TokenModel;
 use crate::error::{ErrorKind, Excess, RequestError};
 use crate::job::Prompt;
 
@@ -12,15 +12,10 @@ const PROMPT_END: usize = 16;
 /// How the middle of a text is tokenised, in which nothing is special: a predicted answer, one that was begun.
 const MIDDLE: Special = Special { in_text: InText::Plain, around: Around::Omit };
 
-impl Generator {
-    /// The model's tokens for a prompt, also for one that does not fit into the context.
-    pub fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, RequestError> {
-        self.encode_unless(prompt, &Interrupt::default())
-    }
-
+impl TokenModel {
     /// The model's tokens for a prompt, also for one that does not fit into the context; gives up when `interrupt` is
     /// raised.
-    pub fn encode_unless(&self, prompt: Prompt, interrupt: &Interrupt) -> Result<Vec<u32>, RequestError> {
+    pub(super) fn encode(&self, prompt: Prompt, interrupt: &Interrupt) -> Result<Vec<u32>, RequestError> {
         let tokenizer = self.tokenizer.interrupted_by(interrupt);
         match prompt {
             Prompt::Conversation(mut conversation) => conversation.encode(self, &tokenizer),
@@ -28,11 +23,6 @@ impl Generator {
             Prompt::Between { prefix, suffix } => self.encode_between(&prefix, &suffix, &tokenizer),
             Prompt::Tokens(tokens) => Ok(tokens),
         }
-    }
-
-    /// Whether the model was trained to fill in what is missing between two texts.
-    pub fn fills_in(&self) -> bool {
-        Infill::of(&self.tokenizer).is_some()
     }
 
     pub(super) fn encode_between(

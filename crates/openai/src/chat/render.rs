@@ -7,18 +7,24 @@ use ropeway_generation::{Choice, Finish, GenerationEvent, Identity, StopReason, 
 use ropeway_text::{Delta, Tokenizer};
 use serde_json::{Value, json};
 
-use crate::completions::finish_reason;
+use crate::completions::{finish_reason, show_ids};
+use crate::logprobs::TokenNames;
 use crate::object::object;
+use crate::sampling::TokenShape;
 use crate::{error, logprobs, usage};
 
 /// Renders the answers to one conversation.
 pub struct ChatRender {
     /// The response's name.
     pub identity: Identity,
-    /// For the texts of tokens.
-    pub tokenizer: Tokenizer,
+    /// For the texts of tokens; where there is none, no log-probabilities were asked for.
+    pub tokenizer: Option<Tokenizer>,
     /// Whether log-probabilities are wanted.
     pub wants_logprobs: bool,
+    /// How tokens are shown.
+    pub tokens: TokenShape,
+    /// The prompt's tokens, if the response has ids.
+    pub prompt: Vec<u32>,
 }
 
 /// What the choices of a stream used so far.
@@ -34,6 +40,7 @@ impl ChatRender {
         let rendered: Vec<_> = choices.iter().enumerate().map(|(i, choice)| self.choice(i, choice)).collect();
         let mut response = object(&self.identity, "chat.completion");
         response["choices"] = rendered.into();
+        self.show_prompt(&mut response);
         let reasoning = choices.iter().map(|choice| choice.finish.reasoning_tokens).sum();
         response["usage"] = usage::chat(choices.iter().map(|choice| &choice.finish.usage), reasoning);
         response
@@ -49,12 +56,31 @@ impl ChatRender {
         if called {
             message["tool_calls"] = choice.tool_calls.iter().map(tool_call).collect();
         }
-        json!({
+        let mut rendered = json!({
             "index": index,
             "message": message,
-            "logprobs": self.wants_logprobs.then(|| logprobs::chat(&self.tokenizer, &choice.tokens)),
+            "logprobs": self.for_logprobs().map(|names| logprobs::chat(names, &choice.tokens)),
             "finish_reason": chat_finish_reason(&choice.finish.reason, called),
-        })
+        });
+        if self.tokens.ids {
+            show_ids(&mut rendered, &choice.tokens, choice.finish.end_token);
+        }
+        rendered
+    }
+
+    /// How tokens are named, if log-probabilities are wanted.
+    fn for_logprobs(&self) -> Option<TokenNames<'_>> {
+        let by_id = self.tokens.named_by_id;
+        self.tokenizer
+            .as_ref()
+            .filter(|_| self.wants_logprobs)
+            .map(|tokenizer| TokenNames { tokenizer, by_id })
+    }
+
+    fn show_prompt(&self, response: &mut Value) {
+        if self.tokens.ids {
+            response["prompt_token_ids"] = self.prompt.as_slice().into();
+        }
     }
 
     /// Chunks of `n` choices as they are generated; the usage at the end, if wanted.
@@ -64,8 +90,11 @@ impl ChatRender {
         n: usize,
         includes_usage: bool,
     ) -> impl Stream<Item = Value> + Send + 'static {
-        let roles: Vec<_> =
+        let mut roles: Vec<_> =
             (0..n).map(|i| self.chunk(i, &json!({ "role": "assistant", "content": "" }))).collect();
+        if let Some(first) = roles.first_mut() {
+            self.show_prompt(first);
+        }
         let mut spent = Spent::default();
         let end = stream::once(async { None });
         let chunks = events.map(Some).chain(end).flat_map(move |event| {
@@ -80,7 +109,9 @@ impl ChatRender {
 
     fn event(&self, event: GenerationEvent, spent: &mut Spent) -> Vec<Value> {
         match event {
-            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => Vec::new(),
+            GenerationEvent::Placed { .. }
+            | GenerationEvent::PromptProgress { .. }
+            | GenerationEvent::PromptLogprob(_) => Vec::new(),
             GenerationEvent::Output { choice, deltas, tokens } => self.deltas(choice, deltas, &tokens),
             GenerationEvent::Finished {
                 finish: Finish { reason: StopReason::Failed(failed), .. }, ..
@@ -93,6 +124,9 @@ impl ChatRender {
                 let mut last = self.chunk(choice, &json!({}));
                 last["choices"][0]["finish_reason"] =
                     chat_finish_reason(&finish.reason, finish.called_tools).into();
+                if self.tokens.ids {
+                    show_ids(&mut last["choices"][0], &[], finish.end_token);
+                }
                 vec![last]
             }
         }
@@ -100,11 +134,20 @@ impl ChatRender {
 
     fn deltas(&self, index: usize, deltas: Vec<Delta>, tokens: &[Sampled]) -> Vec<Value> {
         let mut chunks: Vec<_> = deltas.into_iter().map(|delta| self.chunk(index, &wire(delta))).collect();
-        if self.wants_logprobs && !tokens.is_empty() {
-            if chunks.is_empty() {
-                chunks.push(self.chunk(index, &json!({})));
-            }
-            chunks[0]["choices"][0]["logprobs"] = logprobs::chat(&self.tokenizer, tokens);
+        let names = self.for_logprobs();
+        if tokens.is_empty() || (names.is_none() && !self.tokens.ids) {
+            return chunks;
+        }
+        if chunks.is_empty() {
+            chunks.push(self.chunk(index, &json!({})));
+        }
+        // What is told of tokens goes with the first of their deltas.
+        let choice = &mut chunks[0]["choices"][0];
+        if let Some(names) = names {
+            choice["logprobs"] = logprobs::chat(names, tokens);
+        }
+        if self.tokens.ids {
+            show_ids(choice, tokens, None);
         }
         chunks
     }

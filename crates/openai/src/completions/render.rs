@@ -10,6 +10,7 @@ use ropeway_text::Tokenizer;
 use serde_json::{Value, json};
 
 use super::CompletionShape;
+use crate::logprobs::TokenNames;
 use crate::object::object;
 use crate::{error, logprobs, usage};
 
@@ -20,14 +21,24 @@ pub struct PromptEcho {
     pub text: String,
     /// Its first token, which has no probability.
     pub first: Option<u32>,
+    /// All of its tokens, if the response has ids.
+    pub tokens: Vec<u32>,
+}
+
+impl PromptEcho {
+    /// Of a prompt with these tokens, for a response of this shape.
+    pub fn new(text: String, tokens: &[u32], shape: &CompletionShape) -> Self {
+        let ids = if shape.tokens.ids { tokens.to_vec() } else { Vec::new() };
+        Self { text, first: tokens.first().copied(), tokens: ids }
+    }
 }
 
 /// Renders the answers to one request's prompts.
 pub struct CompletionRender {
     /// The response's name.
     pub identity: Identity,
-    /// For the texts of tokens.
-    pub tokenizer: Tokenizer,
+    /// For the texts of tokens; where there is none, no log-probabilities were asked for.
+    pub tokenizer: Option<Tokenizer>,
     /// How the response looks.
     pub shape: CompletionShape,
     /// The request's prompts.
@@ -51,17 +62,34 @@ impl CompletionRender {
     }
 
     fn choice(&self, index: usize, prompt: &PromptEcho, scored: &[Sampled], choice: &Choice) -> Value {
-        let (first, scored) = if self.shape.echo { (prompt.first, scored) } else { (None, &[][..]) };
-        let logprobs = || {
-            let tokens = scored.iter().chain(&choice.tokens);
-            logprobs::completions(&self.tokenizer, first, tokens, &mut 0)
+        let (first, echoed) = if self.shape.echo { (prompt.first, scored) } else { (None, &[][..]) };
+        let logprobs = |names| {
+            let tokens = echoed.iter().chain(&choice.tokens);
+            logprobs::completions(names, first, tokens, &mut 0)
         };
-        json!({
+        let mut rendered = json!({
             "index": index,
             "text": format!("{}{}", prompt.text, choice.text),
-            "logprobs": self.shape.logprobs.then(logprobs),
+            "logprobs": self.for_logprobs().map(logprobs),
             "finish_reason": finish_reason(&choice.finish.reason),
-        })
+        });
+        if let Some(tokenizer) = self.tokenizer.as_ref().filter(|_| self.shape.prompt_logprobs.is_some()) {
+            rendered["prompt_logprobs"] = logprobs::prompt(tokenizer, scored);
+        }
+        if self.shape.tokens.ids {
+            rendered["prompt_token_ids"] = prompt.tokens.as_slice().into();
+            show_ids(&mut rendered, &choice.tokens, choice.finish.end_token);
+        }
+        rendered
+    }
+
+    /// How tokens are named, if log-probabilities are wanted.
+    fn for_logprobs(&self) -> Option<TokenNames<'_>> {
+        let by_id = self.shape.tokens.named_by_id;
+        self.tokenizer
+            .as_ref()
+            .filter(|_| self.shape.logprobs)
+            .map(|tokenizer| TokenNames { tokenizer, by_id })
     }
 
     /// Every prompt counts once, however many choices it got.
@@ -112,20 +140,38 @@ impl CompletionRender {
     /// `first` is the number of the prompt's first choice among all.
     fn event(&self, first: usize, event: GenerationEvent, told: &mut Told) -> Option<Value> {
         match event {
-            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => None,
+            GenerationEvent::Placed { .. }
+            | GenerationEvent::PromptProgress { .. }
+            | GenerationEvent::PromptLogprob(_) => None,
             GenerationEvent::Output { choice, deltas, tokens } => {
                 let offset = &mut told.characters[first + choice];
-                let logprobs = (self.shape.logprobs && !tokens.is_empty())
-                    .then(|| logprobs::completions(&self.tokenizer, None, &tokens, offset));
-                Some(self.text(first + choice, &text_of(deltas), logprobs, None))
+                let logprobs = self.for_logprobs().filter(|_| !tokens.is_empty());
+                let logprobs = logprobs.map(|names| logprobs::completions(names, None, &tokens, offset));
+                let mut chunk = self.text(first + choice, &text_of(deltas), logprobs, None);
+                self.show_ids(&mut chunk, first + choice, told, (&tokens, None));
+                Some(chunk)
             }
             GenerationEvent::Finished {
                 finish: Finish { reason: StopReason::Failed(failed), .. }, ..
             } => Some(error::body(&failed)),
             GenerationEvent::Finished { choice, finish } => {
                 told.usages[first + choice] = finish.usage;
-                Some(self.text(first + choice, "", None, Some(&finish.reason)))
+                let mut chunk = self.text(first + choice, "", None, Some(&finish.reason));
+                self.show_ids(&mut chunk, first + choice, told, (&[], finish.end_token));
+                Some(chunk)
             }
+        }
+    }
+
+    /// Adds ids to a chunk, if they are wanted: its own, and the prompt's to the first.
+    fn show_ids(&self, chunk: &mut Value, index: usize, told: &mut Told, news: (&[Sampled], Option<u32>)) {
+        if !self.shape.tokens.ids {
+            return;
+        }
+        let choice = &mut chunk["choices"][0];
+        show_ids(choice, news.0, news.1);
+        if !std::mem::replace(&mut told.prompts[index], true) {
+            choice["prompt_token_ids"] = self.prompts[index / self.shape.n].tokens.as_slice().into();
         }
     }
 
@@ -141,9 +187,17 @@ impl CompletionRender {
     }
 }
 
+/// Adds the ids of a choice's tokens, its end token included, and names the latter as the reason, as vLLM does.
+pub(crate) fn show_ids(choice: &mut Value, tokens: &[Sampled], end: Option<u32>) {
+    choice["token_ids"] = tokens.iter().map(|sampled| sampled.token).chain(end).collect();
+    choice["stop_reason"] = end.into();
+}
+
 /// What a stream has told of each choice.
 struct Told {
     usages: Vec<Usage>,
+    /// Whether its prompt's ids were told.
+    prompts: Vec<bool>,
     /// Characters, those of the echo included.
     characters: Vec<usize>,
 }
@@ -152,7 +206,8 @@ impl Told {
     /// Nothing but the echoes of these choices' prompts.
     fn new<'a>(echoes: impl Iterator<Item = &'a PromptEcho>) -> Self {
         let characters: Vec<_> = echoes.map(|echo| echo.text.chars().count()).collect();
-        Self { usages: vec![Usage::default(); characters.len()], characters }
+        let choices = characters.len();
+        Self { usages: vec![Usage::default(); choices], prompts: vec![false; choices], characters }
     }
 }
 

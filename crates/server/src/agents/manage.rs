@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use ropeway_engine::Backend;
+use ropeway_generation::AnyBackend;
 use serde_json::{Value, json};
 
 use super::agent::{AgentKind, Figures, Listed};
@@ -30,7 +30,7 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let agent = registry.create(&key, new, unix_seconds())?;
     // What was a session has blocks already.
     let former = app.models.loaded(&agent.about.model).map(|model| model.engine());
-    if let Some(board) = former.as_deref().and_then(Backend::engine).and_then(PinBoard::of) {
+    if let Some(board) = former.as_ref().and_then(AnyBackend::engine).and_then(PinBoard::of) {
         registry.pin(&key, board);
     }
     let agent = registry.get(&key, unix_seconds())?;
@@ -94,7 +94,7 @@ pub async fn delete(
     let agent = if is_kept { registry.get(&key, now)? } else { registry.remove(&key, now)? };
     let names = registry.own_names(&agent);
     let backend = app.models.loaded(&agent.about.model).map(|model| model.engine());
-    if let Some(engine) = backend.as_deref().and_then(Backend::engine) {
+    if let Some(engine) = backend.as_ref().and_then(AnyBackend::engine) {
         if let Some(tier) = engine.tier().filter(|_| !is_kept) {
             tier.unpin(&pin_name(&key));
         }
@@ -131,7 +131,8 @@ async fn all_shown(app: &App, client: &Client, agents: &[Listed]) -> Vec<Value> 
     let models = app.models.visible_to(client.rights());
     let found = find(app, models, agents).await;
     let block_tokens = |agent: &Listed| {
-        models.loaded(&agent.about.model).map_or(0, |model| model.engine().limits().block_tokens)
+        let limits = models.loaded(&agent.about.model).and_then(|model| model.engine().limits());
+        limits.map_or(0, |limits| limits.block_tokens)
     };
     agents.iter().zip(found).map(|(agent, found)| describe(agent, found, block_tokens(agent))).collect()
 }

@@ -1,10 +1,9 @@
 //! A request of an agent or a session, from its submission to its end.
 
 use std::fmt;
-use std::sync::Arc;
 
-use ropeway_engine::{Backend, Request};
-use ropeway_generation::GenerationEvent;
+use ropeway_engine::Request;
+use ropeway_generation::{AnyBackend, Finish, GenerationEvent};
 
 use super::agent::{Figures, Listed};
 use super::id::AgentKey;
@@ -33,7 +32,7 @@ impl fmt::Debug for AgentLink {
 pub struct Turn {
     link: AgentLink,
     model: String,
-    backend: Arc<dyn Backend>,
+    backend: AnyBackend,
     salt: Vec<u8>,
     /// The prompt's, and those of the first answer so far: its names are known when they are all there.
     tokens: Vec<u32>,
@@ -42,7 +41,10 @@ pub struct Turn {
     has_begun: bool,
     cached: usize,
     fetched: usize,
+    /// Tokens that came.
     generated: usize,
+    /// Tokens of the choices that are over, as their usage says.
+    counted: usize,
 }
 
 impl Turn {
@@ -59,6 +61,7 @@ impl Turn {
             cached: 0,
             fetched: 0,
             generated: 0,
+            counted: 0,
         }
     }
 
@@ -69,7 +72,7 @@ impl Turn {
                 self.has_begun = true;
                 self.cached = *cached;
             }
-            GenerationEvent::PromptLogprob(_) => {}
+            GenerationEvent::Placed { .. } | GenerationEvent::PromptLogprob(_) => {}
             GenerationEvent::Output { choice, tokens, .. } => {
                 self.has_begun = true;
                 self.generated += tokens.len();
@@ -77,19 +80,26 @@ impl Turn {
                     self.tokens.extend(tokens.iter().map(|sampled| sampled.token));
                 }
             }
-            GenerationEvent::Finished { finish, .. } => self.fetched += finish.usage.fetched,
+            GenerationEvent::Finished { finish: Finish { usage, .. }, .. } => {
+                self.fetched += usage.fetched;
+                self.counted += usage.generated;
+                // What was answered as text is counted at its end only.
+                self.prompt_tokens = self.prompt_tokens.max(usage.prompt);
+                self.cached = self.cached.max(usage.cached);
+            }
         }
     }
 
     fn lesson(&mut self) -> Lesson {
         let names = self.backend.engine().map(|engine| engine.names(&self.salt, &self.tokens));
+        let generated = if self.generated > 0 { self.generated } else { self.counted };
         let figures = Figures {
             requests: 1,
             hits: u64::from(self.cached > 0),
             prompt_tokens: self.prompt_tokens as u64,
             cached_tokens: self.cached as u64,
             disk_tokens: self.fetched as u64,
-            generated_tokens: self.generated as u64,
+            generated_tokens: generated as u64,
         };
         Lesson {
             model: std::mem::take(&mut self.model),
@@ -104,7 +114,8 @@ impl Turn {
         let AgentLink { app, key, .. } = &self.link;
         if before.about.model != self.model && before.about.pinned.blocks > 0 {
             let former = app.models.loaded(&before.about.model).map(|model| model.engine());
-            if let Some(tier) = former.as_deref().and_then(Backend::engine).and_then(|engine| engine.tier()) {
+            if let Some(tier) = former.as_ref().and_then(AnyBackend::engine).and_then(|engine| engine.tier())
+            {
                 tier.unpin(&pin_name(key));
             }
         }

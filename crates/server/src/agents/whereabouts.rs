@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ropeway_engine::Located;
 use ropeway_engine::kv::BlockHash;
-use ropeway_engine::{Backend, Located};
+use ropeway_generation::AnyBackend;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -65,8 +66,9 @@ pub async fn find(app: &App, models: Visible<'_>, agents: &[Listed]) -> Vec<Opti
     for (model, asked) in by_model(agents) {
         let Some(backend) = models.loaded(model).map(|model| model.engine()) else { continue };
         let names = asked.iter().flat_map(|index| agents[*index].about.names.iter().copied());
-        let Some(places) = places(&*backend, names.collect()).await else { continue };
-        let (limits, mut rest) = (backend.limits(), places.as_slice());
+        let Some(limits) = backend.limits() else { continue };
+        let Some(places) = places(&backend, names.collect()).await else { continue };
+        let mut rest = places.as_slice();
         for index in asked {
             let (own, others) = rest.split_at(agents[index].about.names.len().min(rest.len()));
             found[index] = Some(Whereabouts::of(own, limits.block_tokens, limits.block_bytes as u64));
@@ -90,7 +92,7 @@ fn by_model(agents: &[Listed]) -> BTreeMap<&str, Vec<usize>> {
 }
 
 /// Asks an engine. One that has no room for the question drops it.
-async fn places(backend: &dyn Backend, names: Vec<BlockHash>) -> Option<Vec<Located>> {
+async fn places(backend: &AnyBackend, names: Vec<BlockHash>) -> Option<Vec<Located>> {
     if names.is_empty() {
         return Some(Vec::new());
     }

@@ -76,7 +76,9 @@ impl Writer {
             events.push(json!({ "type": "ping" }));
         }
         match event {
-            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => {}
+            GenerationEvent::Placed { .. }
+            | GenerationEvent::PromptProgress { .. }
+            | GenerationEvent::PromptLogprob(_) => {}
             GenerationEvent::Output { deltas, .. } => {
                 for delta in deltas {
                     self.delta(delta, &mut events);

@@ -34,7 +34,9 @@ pub fn respond(events: impl Stream<Item = GenerationEvent> + Send + 'static) -> 
             event
         };
         stream::iter(match generated {
-            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => Vec::new(),
+            GenerationEvent::Placed { .. }
+            | GenerationEvent::PromptProgress { .. }
+            | GenerationEvent::PromptLogprob(_) => Vec::new(),
             GenerationEvent::Output { deltas, tokens, .. } => {
                 vec![event(&text_of(deltas), tokens.last().map(|sampled| sampled.token), None)]
             }

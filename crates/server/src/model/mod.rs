@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ropeway_engine::board::Board;
 use ropeway_engine::{Backend, Device};
 use ropeway_executor::SamplingParams;
-use ropeway_generation::Generator;
+use ropeway_generation::{AnyBackend, Generator};
 use ropeway_openai::Defaults;
 use ropeway_text::{ChatTemplate, Tokenizer};
 
@@ -143,9 +143,13 @@ impl Model {
         if derived.template.is_empty() {
             return Arc::clone(&self.generator);
         }
-        match self.generator.template.with_source(&derived.template) {
-            Ok(template) => Arc::new(self.generator.with_template(template)),
-            // It was read when the model was made; someone spoiled the file since.
+        let generator = self.generator.token_model().and_then(|model| {
+            let template = model.template.with_source(&derived.template)?;
+            self.generator.with_template(template)
+        });
+        match generator {
+            Ok(generator) => Arc::new(generator),
+            // It was read when the model was made; someone spoiled the file since, or serves the model from elsewhere.
             Err(error) => {
                 tracing::error!(target: "library", model = derived.name, %error, "its template is not used");
                 Arc::clone(&self.generator)
@@ -169,7 +173,10 @@ impl Model {
     /// What it can do.
     pub fn capabilities(&self) -> Vec<Capability> {
         let generator = &self.generator;
-        Capability::of_text_model(&generator.template, &generator.style, generator.fills_in())
+        let tools = generator.calls_tools().then_some(Capability::Tools);
+        let thinking = generator.thinks().then_some(Capability::Thinking);
+        let insert = generator.fills_in().then_some(Capability::Insert);
+        [Some(Capability::Completion), tools, thinking, insert].into_iter().flatten().collect()
     }
 
     /// Whether requests run or wait.
@@ -178,13 +185,15 @@ impl Model {
     }
 
     /// What computes it.
-    pub fn engine(&self) -> Arc<dyn Backend> {
+    pub fn engine(&self) -> AnyBackend {
         self.generator.backend()
     }
 
-    /// A new engine takes over, after the old one crashed.
+    /// A new engine takes over, after the old one crashed. Only engines of this process are replaced.
     pub fn replace_engine(&self, backend: impl Backend + 'static) {
-        self.generator.replace_backend(Arc::new(backend));
+        if let Ok(model) = self.generator.token_model() {
+            model.replace_backend(Arc::new(backend));
+        }
         self.set_engine_state(EngineState::Started);
     }
 
@@ -200,7 +209,8 @@ impl Model {
             EngineState::Failed { why } => return Condition::EngineFailed { why },
             EngineState::Started => {}
         }
-        match self.engine().board().map_or(Device::Working, Board::device) {
+        let engine = self.engine();
+        match engine.board().map_or(Device::Working, Board::device) {
             Device::Working => Condition::Ready,
             Device::Restarting => Condition::DeviceRestarting,
             Device::Lost => Condition::DeviceLost,

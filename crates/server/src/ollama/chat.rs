@@ -95,7 +95,7 @@ impl ChatRequest {
         };
         let structured = format::read(self.format)?;
         let options = model.derived.iter().fold(self.options, |given, derived| given.or(&derived.options()));
-        let job = options.job(Prompt::Conversation(conversation), logprobs, model.context())?;
+        let job = options.job(Prompt::Conversation(conversation), logprobs, model)?;
         Ok(Job { structured, ..job })
     }
 }
@@ -181,7 +181,9 @@ impl Lines {
     /// The lines about an event.
     fn of(&mut self, event: GenerationEvent) -> Vec<Value> {
         match event {
-            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => Vec::new(),
+            GenerationEvent::Placed { .. }
+            | GenerationEvent::PromptProgress { .. }
+            | GenerationEvent::PromptLogprob(_) => Vec::new(),
             GenerationEvent::Output { deltas, tokens, .. } => {
                 self.logprobs.add(&tokens);
                 let of_delta = |delta| self.message(delta).map(|message| self.line(&message));

@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::options::Options;
+use super::show::describe;
 use super::tolerance::{named, no_model, null_is_default};
 use super::{OllamaError, chat};
 use crate::app::Shared;
@@ -74,18 +75,20 @@ pub async fn create(mut ask: Ask) -> Result<Response, OllamaError> {
     let request: CreateRequest = ask.body().await?;
     let (app, streams) = (ask.app(), request.stream != Some(false));
     let name = request.model().ok_or_else(no_model)?.to_owned();
+    app.shelf()?;
     request.check()?;
     let inherited = request.from.as_deref().and_then(|from| app.models.derived_named(from));
     let from = request.source()?;
     let base = inherited.as_ref().map_or(from, |inherited| inherited.from.clone());
     let base = app.models.base_of(&base);
-    let description = app.shelf()?.with(move |library| library.describe(&base, Detail::Brief)).await?;
+    let description = describe(app, ask.client(), &base, Detail::Brief).await?;
     if description.facts.capabilities.contains(&Capability::Embedding) {
         let what =
             format!("{} embeds texts, which leaves nothing to add; ask it by its own name", description.name);
         return Err(ApiError::invalid(what).about("from").into());
     }
     let inherited = inherited.map(|inherited| (*inherited).clone()).unwrap_or_default();
+    request.check_template(app, &description)?;
     let derived = request.derive(name, inherited, &description)?;
     let layer = format!("using existing layer sha256:{}", description.facts.digest);
     keep(app, derived).await?;
@@ -139,6 +142,17 @@ impl CreateRequest {
             );
         }
         Ok(())
+    }
+
+    /// Turns down a template for a model whose prompts another server writes.
+    fn check_template(&self, app: &Shared, base: &Description) -> Result<(), ApiError> {
+        let has_template = self.template.as_ref().is_some_and(|template| !template.is_empty());
+        match app.models.loaded(&base.name).filter(|_| has_template) {
+            Some(model) => {
+                model.generator.token_model().map(|_| ()).map_err(|error| error.at("template").into())
+            }
+            None => Ok(()),
+        }
     }
 
     /// The name of the model that it is made of; of a file that was sent, its digest.

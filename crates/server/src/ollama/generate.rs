@@ -111,7 +111,8 @@ impl GenerateRequest {
                 "raw mode does not support template, system, or context: the prompt is continued as it is";
             return Err(RequestError::invalid(what).at("raw"));
         }
-        if has_template && self.template.as_deref() != Some(model.generator.template.source()) {
+        let own_template = model.generator.token_model().map_or("", |model| model.template.source());
+        if has_template && self.template.as_deref() != Some(own_template) {
             let what = "the model's own template is used; make a model with another one by POST /api/create, or send \
                         raw: true with a rendered prompt";
             return Err(RequestError::invalid(what).at("template"));
@@ -128,10 +129,10 @@ impl GenerateRequest {
         let options = model.derived.iter().fold(self.options, |given, derived| given.or(&derived.options()));
         if let Some(suffix) = self.suffix.filter(|suffix| !suffix.is_empty()) {
             let prompt = Prompt::Between { prefix: self.prompt, suffix };
-            return Ok(Job { structured, ..options.job(prompt, logprobs, model.context())? });
+            return Ok(Job { structured, ..options.job(prompt, logprobs, model)? });
         }
         if self.raw == Some(true) {
-            let job = options.job(Prompt::Text(self.prompt), logprobs, model.context())?;
+            let job = options.job(Prompt::Text(self.prompt), logprobs, model)?;
             return Ok(Job { structured, ..job });
         }
         let system = self.system.filter(|system| !system.is_empty());
@@ -143,7 +144,7 @@ impl GenerateRequest {
             reasoning: Think::is_told_apart(think),
             ..Conversation::default()
         };
-        let job = options.job(Prompt::Conversation(conversation), logprobs, model.context())?;
+        let job = options.job(Prompt::Conversation(conversation), logprobs, model)?;
         let context = self.context.map(|context| context.read("context")).transpose()?;
         Ok(Job { structured, context: context.unwrap_or_default(), ..job })
     }
@@ -162,7 +163,9 @@ impl Lines {
     /// The line about an event, if it has one.
     fn of(&mut self, event: GenerationEvent) -> Option<Value> {
         match event {
-            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => None,
+            GenerationEvent::Placed { .. }
+            | GenerationEvent::PromptProgress { .. }
+            | GenerationEvent::PromptLogprob(_) => None,
             GenerationEvent::Output { deltas, tokens, .. } => {
                 self.logprobs.add(&tokens);
                 self.context.extend(tokens.iter().map(|sampled| sampled.token));
@@ -185,7 +188,9 @@ impl Lines {
 
     fn last(&mut self, text: &str, thinking: String, finish: &Finish) -> Value {
         let mut last = self.line(text, thinking);
-        last["context"] = std::mem::take(&mut self.context).into();
+        if !self.context.is_empty() {
+            last["context"] = std::mem::take(&mut self.context).into();
+        }
         self.watch.finish(&mut last, finish);
         last
     }

@@ -29,7 +29,8 @@ pub struct Logprobs {
 impl Logprobs {
     /// Those of a model's answer, if they are wanted.
     pub fn new(model: &Model, wanted: Option<u32>) -> Self {
-        Self { tokenizer: wanted.map(|_| model.generator.tokenizer.clone()), waiting: Vec::new() }
+        let tokenizer = model.generator.tokenizer().filter(|_| wanted.is_some()).cloned();
+        Self { tokenizer, waiting: Vec::new() }
     }
 
     /// More tokens were chosen. Their text may come later: it may be the beginning of a stop text.

@@ -78,7 +78,10 @@ fn facts_of<'a>(
     app: &Shared,
 ) -> ModelFacts {
     let on_disk = on_disk.find(|other| other.name == model.from).map(|other| other.facts.clone());
-    let served = || app.models.loaded(&model.from).map(|served| served.facts.clone());
+    let served = || {
+        let served = app.models.loaded(&model.from)?;
+        Some(ModelFacts { capabilities: served.capabilities(), ..served.facts.clone() })
+    };
     let facts = on_disk.or_else(served).unwrap_or_default();
     let capabilities = model.capabilities().unwrap_or_else(|| facts.capabilities.clone());
     ModelFacts { capabilities, modified: model.created, digest: String::new(), ..facts }

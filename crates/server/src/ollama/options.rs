@@ -18,6 +18,8 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 use utoipa::ToSchema;
 
+use crate::model::Model;
+
 /// What clients may set.
 #[derive(Clone, Debug, Default, PartialEq, ToSchema)]
 pub struct Options {
@@ -43,19 +45,33 @@ const TOP_K: u32 = 40;
 const TOP_P: f32 = 0.9;
 const REPEAT_LAST_N: u32 = 64;
 
+/// What holds where neither a request nor its model says anything. A server that answers as text has its own defaults for what
+/// OpenAI's API has no word for, and may turn down who sets it.
+fn defaults(model: &Model) -> SamplingParams {
+    let ollamas = ollamas_defaults();
+    if model.generator.tokenizer().is_some() {
+        return ollamas;
+    }
+    SamplingParams { top_k: 0, penalty_window: None, ..ollamas }
+}
+
+fn ollamas_defaults() -> SamplingParams {
+    SamplingParams {
+        temperature: TEMPERATURE,
+        top_k: TOP_K,
+        top_p: TOP_P,
+        penalty_window: Some(REPEAT_LAST_N),
+        seed: random_seed(),
+        ..SamplingParams::default()
+    }
+}
+
 impl Options {
-    /// A job that continues `prompt` as asked, reporting so many alternatives per token if any. `context` is the model's.
-    pub fn job(self, prompt: Prompt, logprobs: Option<u32>, context: usize) -> Result<Job, RequestError> {
+    /// A job that continues `prompt` as asked, reporting so many alternatives per token if any.
+    pub fn job(self, prompt: Prompt, logprobs: Option<u32>, model: &Model) -> Result<Job, RequestError> {
+        let context = model.context();
         self.note_context(context);
-        let defaults = SamplingParams {
-            temperature: TEMPERATURE,
-            top_k: TOP_K,
-            top_p: TOP_P,
-            penalty_window: Some(REPEAT_LAST_N),
-            seed: random_seed(),
-            ..SamplingParams::default()
-        };
-        let sampling = Sampling::new(SamplingParams { logprobs, ..self.over(defaults, context) })?;
+        let sampling = Sampling::new(SamplingParams { logprobs, ..self.over(defaults(model), context) })?;
         let max_tokens = self.max_tokens();
         let stop = self.stop.unwrap_or_default().into_texts();
         Ok(Job { max_tokens, stop, ..Job::with_sampling(prompt, sampling) })
@@ -215,8 +231,9 @@ mod tests {
     }
 
     fn params(given: Value) -> SamplingParams {
-        let job = options(given).job(Prompt::Text("x".into()), None, 4096).expect("a job");
-        job.sampling.into_params()
+        let options = options(given);
+        options.note_context(4096);
+        options.over(ollamas_defaults(), 4096)
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn plain(name: &str) -> Derived {
 }
 
 /// What the files say, or memory where there are none of the library's.
-async fn describe(
+pub async fn describe(
     app: &Shared,
     client: &Client,
     name: &str,
@@ -121,7 +121,9 @@ fn basic_info(facts: &ModelFacts) -> Map<String, Value> {
 fn of_memory(description: &mut Description, model: &Model) {
     let family = &description.facts.family;
     description.info.insert(format!("{family}.context_length"), model.context().into());
-    model.generator.template.source().clone_into(&mut description.template);
+    if let Ok(model) = model.generator.token_model() {
+        model.template.source().clone_into(&mut description.template);
+    }
     description.facts.capabilities = model.capabilities();
 }
 

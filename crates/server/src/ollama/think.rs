@@ -41,7 +41,7 @@ impl Think {
     /// Turns down the wish for thoughts that the model can't have.
     pub fn check(wish: Option<Think>, model: &Model) -> Result<(), RequestError> {
         let wants = wish.is_some_and(|think| think != Think::Off);
-        if wants && !model.generator.style.has_reasoning() {
+        if wants && !model.generator.thinks() {
             let what =
                 format!("{:?} does not support thinking; leave think out, or set it to false", model.name);
             return Err(RequestError::invalid(what).at("think"));

@@ -8,7 +8,7 @@ use ropeway_openai::{ChatCompletionRequest, Defaults};
 
 use super::{OpenAiError, sse};
 use crate::ask::{Ask, Opened, Wire};
-use crate::generation::generate;
+use crate::generation::{prepare, submit};
 use crate::intake::shape::{Field, Holds};
 
 impl Wire for ChatCompletionRequest {
@@ -43,11 +43,15 @@ impl Wire for ChatCompletionRequest {
 pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<ChatCompletionRequest> { request, model, caller } = ask.open().await?;
     let (delivery, wants_logprobs) = (request.fields.delivery(), request.wants_logprobs());
+    let tokens = request.fields.token_shape();
     let job = request.into_job(&model.defaults(Defaults::chat()))?;
     let n = job.n.get();
-    let events = generate(&model, job, caller).await?;
+    let prepared = prepare(&model, job, &caller).await?;
+    let prompt = if tokens.ids { prepared.request.prompt.clone() } else { Vec::new() };
+    let events = submit(&model, prepared, caller)?;
     let identity = Identity::new("chatcmpl-", &model.name);
-    let render = ChatRender { identity, tokenizer: model.generator.tokenizer.clone(), wants_logprobs };
+    let tokenizer = model.generator.tokenizer().cloned();
+    let render = ChatRender { identity, tokenizer, wants_logprobs, tokens, prompt };
     if delivery.stream {
         return Ok(sse::respond(render.stream(events, n, delivery.include_usage)));
     }

@@ -41,12 +41,12 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<CompletionRequest> { request, model, caller } = ask.open().await?;
     let (delivery, shape) = (request.fields.delivery(), request.shape());
     let jobs = request.into_jobs(&model.defaults(Defaults::completions()))?;
-    let tokenizer = model.generator.tokenizer.clone();
-    let echoes: Vec<_> = jobs.iter().map(|job| shape.echo(&job.prompt, &tokenizer)).collect();
+    let tokenizer = model.generator.tokenizer().cloned();
+    let echoes: Vec<_> = jobs.iter().map(|job| shape.echo(&job.prompt, tokenizer.as_ref())).collect();
     let (mut prompts, mut streams) = (Vec::new(), Vec::new());
     for (text, prepared) in echoes.into_iter().zip(prepare_all(&model, jobs, &caller).await?) {
         let prepared = prepared?;
-        prompts.push(PromptEcho { text, first: prepared.request.prompt.first().copied() });
+        prompts.push(PromptEcho::new(text, &prepared.request.prompt, &shape));
         streams.push(submit(&model, prepared, caller.clone())?);
     }
     let identity = Identity::new("cmpl-", &model.name);

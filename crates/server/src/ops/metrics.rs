@@ -21,8 +21,8 @@ pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
         .iter()
         .filter_map(|model| {
             let engine = model.engine();
-            let board = engine.board()?;
-            Some((model.name.clone(), board.metrics(), board.queued(), model.generator.grammars.stats()))
+            let (board, grammars) = (engine.board()?, &model.generator.token_model().ok()?.grammars);
+            Some((model.name.clone(), board.metrics(), board.queued(), grammars.stats()))
         })
         .collect();
     let embedders: Vec<_> = app

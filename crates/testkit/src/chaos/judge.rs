@@ -74,6 +74,7 @@ impl Watched {
         outcome: &mut Outcome,
     ) -> Reader {
         match event {
+            Event::Placed { upstream, .. } => panic!("the engine of this process sent work to {upstream}"),
             Event::Prefilled { computed, cached } => {
                 assert!(cached <= computed && computed <= scenario.intents[self.index].request.prompt.len());
                 outcome.note(computed as u64);

@@ -190,7 +190,7 @@ fn hear(outcome: &mut RequestOutcome, reading: &mut Reading, event: &Event, now:
             let new = computed - cached;
             outcome.prefilled = outcome.prefilled.max(new);
         }
-        Event::Scored(_) => {}
+        Event::Placed { .. } | Event::Scored(_) => {}
         Event::Token { sequence, .. } => {
             outcome.generated += 1;
             if outcome.first.is_none() {

@@ -211,7 +211,7 @@ fn hear(experience: &mut Experience, seen: &mut Seen, event: &Event, now: Durati
             experience.queued.add(usage.queued + seen.submitted.saturating_sub(seen.at));
             experience.total.add(now.saturating_sub(seen.at));
         }
-        Event::Prefilled { .. } | Event::Scored(_) => {}
+        Event::Placed { .. } | Event::Prefilled { .. } | Event::Scored(_) => {}
     }
 }
 

@@ -92,12 +92,12 @@ fn chat(
     request: ChatCompletionRequest,
     models: &Models,
 ) -> Result<Generation, RequestError> {
-    let wants_logprobs = request.wants_logprobs();
+    let (wants_logprobs, tokens) = (request.wants_logprobs(), request.fields.token_shape());
     let job = request.into_job(&models.defaults.numbered(number))?;
-    let (_, stream) = submit(job, models)?;
+    let (prompt, stream) = submit(job, models)?;
     let identity = Identity::named(format!("chatcmpl-{id}"), &models.name);
-    let tokenizer = models.generator.tokenizer.clone();
-    let render = Render::Chat(ChatRender { identity, tokenizer, wants_logprobs });
+    let tokenizer = models.generator.tokenizer().cloned();
+    let render = Render::Chat(ChatRender { identity, tokenizer, wants_logprobs, tokens, prompt });
     Ok(Generation { streams: vec![stream], render })
 }
 
@@ -108,12 +108,12 @@ fn completion(
     models: &Models,
 ) -> Result<Generation, RequestError> {
     let shape = request.shape();
-    let tokenizer = models.generator.tokenizer.clone();
+    let tokenizer = models.generator.tokenizer().cloned();
     let (mut prompts, mut streams) = (Vec::new(), Vec::new());
     for job in request.into_jobs(&models.defaults.numbered(number))? {
-        let text = shape.echo(&job.prompt, &tokenizer);
-        let (first, stream) = submit(job, models)?;
-        prompts.push(PromptEcho { text, first });
+        let text = shape.echo(&job.prompt, tokenizer.as_ref());
+        let (prompt, stream) = submit(job, models)?;
+        prompts.push(PromptEcho::new(text, &prompt, &shape));
         streams.push(stream);
     }
     let identity = Identity::named(format!("cmpl-{id}"), &models.name);
@@ -121,13 +121,13 @@ fn completion(
     Ok(Generation { streams, render })
 }
 
-/// The prompt's first token, and its stream.
-fn submit(job: Job, models: &Models) -> Result<(Option<u32>, Collecting), RequestError> {
+/// The prompt's tokens, and its stream.
+fn submit(job: Job, models: &Models) -> Result<(Vec<u32>, Collecting), RequestError> {
     let mut prepared = models.generator.prepare(job)?;
     prepared.request.class = Class::Bulk;
-    let first = prepared.request.prompt.first().copied();
+    let prompt = prepared.request.prompt.clone();
     let stream = models.generator.submit(prepared)?;
-    Ok((first, Collecting { stream, collector: Collector::default(), is_over: false }))
+    Ok((prompt, Collecting { stream, collector: Collector::default(), is_over: false }))
 }
 
 impl Generation {

@@ -199,7 +199,7 @@ impl Answer {
         while let Some(event) = stream.wait() {
             match event {
                 GenerationEvent::PromptProgress { computed, cached } => self.bar.show(computed, cached),
-                GenerationEvent::PromptLogprob(_) => {}
+                GenerationEvent::Placed { .. } | GenerationEvent::PromptLogprob(_) => {}
                 GenerationEvent::Output { deltas, tokens, .. } => {
                     self.tokens += tokens.len();
                     let piece = text_of(deltas);

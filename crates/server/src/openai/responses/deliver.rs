@@ -82,6 +82,7 @@ fn no_end() -> GenerationEvent {
     let error = RequestError::new(ErrorKind::Internal, "the engine gave no answer");
     let finish = Finish {
         reason: StopReason::Failed(error),
+        end_token: None,
         called_tools: false,
         reasoning_tokens: 0,
         usage: Usage::default(),

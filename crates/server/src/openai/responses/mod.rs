@@ -47,7 +47,7 @@ pub async fn create(ask: Ask) -> Result<Response, OpenAiError> {
     let Turn { job, delivery, tools, echo, keeping } = Turn::read(memory, request, &caller.intake).await?;
     let events = generate(&model, job, caller).await.map_err(about_input)?;
     let identity = Identity::new("resp_", &model.name);
-    let tokenizer = model.generator.tokenizer.clone();
+    let tokenizer = model.generator.tokenizer().cloned();
     let is_background = delivery.is_background;
     let render = Render { identity, tokenizer, is_background, included, tools, echo };
     let delivering = Delivering { writer: Writer::new(render), events, keeping };

@@ -16,8 +16,8 @@ use crate::model::unix_seconds;
 pub struct Render {
     /// The response's name.
     pub identity: Identity,
-    /// For the texts of tokens.
-    pub tokenizer: Tokenizer,
+    /// For the texts of tokens; where there is none, no log-probabilities were asked for.
+    pub tokenizer: Option<Tokenizer>,
     /// Whether it runs on without its client.
     pub is_background: bool,
     /// What is in it beside the usual.
@@ -72,10 +72,8 @@ impl Render {
 
     /// Log-probabilities of tokens, where they are wanted.
     pub fn logprobs(&self, tokens: &[Sampled]) -> Value {
-        if !self.included.logprobs {
-            return json!([]);
-        }
-        logprobs::chat(&self.tokenizer, tokens)["content"].take()
+        let tokenizer = self.tokenizer.as_ref().filter(|_| self.included.logprobs);
+        tokenizer.map_or_else(|| json!([]), |tokenizer| logprobs::chat(tokenizer, tokens)["content"].take())
     }
 
     /// What the model thought. Clients that keep responses themselves send it back sealed.

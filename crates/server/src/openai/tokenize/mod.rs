@@ -9,7 +9,7 @@ use axum::response::Response;
 use ropeway_generation::{Conversation, Prompt, RequestError};
 use ropeway_openai::messages;
 use ropeway_openai::token_ids::TokenList;
-use ropeway_text::{Around, InText, PackedTokens, Special};
+use ropeway_text::{Around, InText, PackedTokens, Special, Tokenizer};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -59,7 +59,7 @@ pub async fn tokenize(ask: Ask) -> Result<Response, OpenAiError> {
         }
         (None, Some(text)) => {
             let around = if request.add_special_tokens.unwrap_or(true) { Around::Add } else { Around::Omit };
-            let tokenizer = model.generator.tokenizer.clone();
+            let tokenizer = model.generator.token_model()?.tokenizer.clone();
             // Longer than the context, too: whether a text fits is what is being asked.
             offload(&caller.intake, Effort::Bytes(text.len()), move |interrupt| {
                 let special = Special { in_text: InText::Parse, around };
@@ -74,18 +74,20 @@ pub async fn tokenize(ask: Ask) -> Result<Response, OpenAiError> {
         }
     };
     caller.spend(tokens.len());
-    Ok(tokenized(&model, tokens, request.return_token_strs == Some(true)))
+    let for_texts = model.generator.tokenizer().filter(|_| request.return_token_strs == Some(true));
+    Ok(tokenized(&model, tokens, for_texts))
 }
 
+/// With a tokenizer, its texts are there as well:
 /// `{"count": 2, "max_model_len": 2048, "tokens": [1, 2], "token_strs": ["a", "b"]}`
-fn tokenized(model: &Model, tokens: PackedTokens, with_texts: bool) -> Response {
+fn tokenized(model: &Model, tokens: PackedTokens, tokenizer: Option<&Tokenizer>) -> Response {
     let (count, context, tokens) = (tokens.len(), model.context(), Arc::new(tokens));
     let head = format!(r#"{{"count":{count},"max_model_len":{context},"tokens":["#);
     let pieces = iter::once(head).chain(answer::numbers(&tokens));
-    if !with_texts {
+    let Some(tokenizer) = tokenizer else {
         return answer::json(pieces.chain(iter::once("]}".into())));
-    }
-    let texts = answer::texts(&tokens, model.generator.tokenizer.clone());
+    };
+    let texts = answer::texts(&tokens, tokenizer.clone());
     let between = iter::once(r#"],"token_strs":["#.to_owned());
     answer::json(pieces.chain(between).chain(texts).chain(iter::once("]}".into())))
 }
@@ -108,14 +110,15 @@ impl Wire for DetokenizeRequest {
 
 pub async fn detokenize(ask: Ask) -> Result<Response, OpenAiError> {
     let Opened::<DetokenizeRequest> { request, model, caller } = ask.open().await?;
+    let tokenizer = &model.generator.token_model()?.tokenizer;
     let tokens = request.tokens.read("tokens")?;
     caller.spend(tokens.len());
-    let vocab = model.generator.tokenizer.vocab_size();
+    let vocab = tokenizer.vocab_size();
     if let Some(unknown) = tokens.iter().find(|&&id| id as usize >= vocab) {
         let most = vocab - 1;
         let error = ApiError::invalid(format!("{unknown} is no token of this model; they go up to {most}"));
         return Err(error.about("tokens").into());
     }
-    let text = answer::text(tokens, &model.generator.tokenizer);
+    let text = answer::text(tokens, tokenizer);
     Ok(answer::json(iter::once(r#"{"prompt":""#.to_owned()).chain(text).chain(iter::once("\"}".into()))))
 }

@@ -124,7 +124,7 @@ fn mixed_steps(lab: &Lab, before: u64) -> Vec<(f64, f64)> {
 fn next_token(stream: &mut EventStream) -> Option<Instant> {
     loop {
         match stream.wait()? {
-            Event::Prefilled { .. } | Event::Scored(_) => {}
+            Event::Placed { .. } | Event::Prefilled { .. } | Event::Scored(_) => {}
             Event::Token { .. } => return Some(Instant::now()),
             Event::Finished { .. } => return None,
         }

@@ -159,7 +159,7 @@ pub fn watch(mut stream: EventStream) -> Result<Watched, Failure> {
     let mut arrivals = Vec::new();
     while let Some(event) = stream.wait() {
         match event {
-            Event::Prefilled { .. } | Event::Scored(_) => {}
+            Event::Placed { .. } | Event::Prefilled { .. } | Event::Scored(_) => {}
             Event::Token { .. } => arrivals.push(Instant::now()),
             Event::Finished { reason: FinishReason::Failed(error), .. } => {
                 return Err(Failure::new(error, "check the model with `ropeway run`"));

@@ -76,7 +76,9 @@ impl Writer {
             events.push(self.event("response.in_progress", json!({ "response": response })));
         }
         match event {
-            GenerationEvent::PromptProgress { .. } | GenerationEvent::PromptLogprob(_) => {}
+            GenerationEvent::Placed { .. }
+            | GenerationEvent::PromptProgress { .. }
+            | GenerationEvent::PromptLogprob(_) => {}
             GenerationEvent::Output { deltas, mut tokens, .. } => {
                 for delta in deltas {
                     self.delta(delta, &mut tokens, &mut events);

@@ -29,7 +29,7 @@ fn render(tokenizer: &Tokenizer, is_background: bool) -> Render {
     ];
     Render {
         identity: Identity::new("resp_", "m"),
-        tokenizer: tokenizer.clone(),
+        tokenizer: Some(tokenizer.clone()),
         is_background,
         included: Included { logprobs: false, sealed_reasoning: true },
         tools: Toolbox::read(tools).expect("tools"),
@@ -57,7 +57,8 @@ fn written() -> impl Strategy<Value = Vec<Delta>> {
 }
 
 fn finish(reason: StopReason) -> GenerationEvent {
-    let finish = Finish { reason, called_tools: false, reasoning_tokens: 0, usage: Usage::default() };
+    let finish =
+        Finish { reason, end_token: None, called_tools: false, reasoning_tokens: 0, usage: Usage::default() };
     GenerationEvent::Finished { choice: 0, finish }
 }
 

@@ -167,7 +167,7 @@ fn read(mut stream: EventStream) -> Result<(Vec<u32>, DraftTotals), Failure> {
     let mut text = Vec::new();
     while let Some(event) = stream.wait() {
         match event {
-            Event::Prefilled { .. } | Event::Scored(_) => {}
+            Event::Placed { .. } | Event::Prefilled { .. } | Event::Scored(_) => {}
             Event::Token { sampled, .. } => text.push(sampled.token),
             Event::Finished { reason: FinishReason::Failed(error), .. } => {
                 return Err(Failure::new(error, "check the model with `ropeway run`"));
