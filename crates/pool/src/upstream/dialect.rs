@@ -6,7 +6,7 @@ pub(super) mod llama_server;
 pub(super) mod sglang;
 pub(super) mod vllm;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use ropeway_executor::SamplingParams;
@@ -136,6 +136,11 @@ struct Known {
 /// A body as bytes. All of them are made of numbers and strings, which JSON can hold.
 fn json(body: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("a body of numbers and strings")
+}
+
+/// Biases by token, none of them below `least`: JSON has no minus infinity, which is how words are banned.
+fn biases(params: &SamplingParams, least: f32) -> BTreeMap<u32, f32> {
+    params.logit_bias.iter().map(|(token, bias)| (*token, bias.max(least))).collect()
 }
 
 /// Log-probabilities best first, as many as were asked for.

@@ -96,8 +96,9 @@ async fn log_probabilities_are_read() {
 #[tokio::test]
 async fn what_is_asked_is_put_into_its_words() {
     let server = llama(|_| events_then(&[last("limit")], Then::End)).await;
-    let (params, grammar) =
-        (SamplingParams::greedy(), GrammarSpec::Choice(vec!["say \"a\"".into(), "b".into()]));
+    let logit_bias = vec![(3, f32::NEG_INFINITY), (4, 1.5)];
+    let params = SamplingParams { logit_bias, ..SamplingParams::greedy() };
+    let grammar = GrammarSpec::Choice(vec!["say \"a\"".into(), "b".into()]);
     answered(&server.upstream(json!({})), &TokenAsk { grammar: Some(&grammar), ..ask(&params) }).await;
     let body = &server.asked("/completion")[0].body;
     assert_eq!(
@@ -106,7 +107,7 @@ async fn what_is_asked_is_put_into_its_words() {
             "model": "m", "prompt": [5, 6, 7], "n_predict": 8, "stream": true, "return_tokens": true, "cache_prompt": true,
             "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0,
             "presence_penalty": 0.0, "frequency_penalty": 0.0, "repeat_last_n": -1, "ignore_eos": false,
-            "grammar": "root ::= \"say \\\"a\\\"\" | \"b\"",
+            "logit_bias": [[3, false], [4, 1.5]], "grammar": "root ::= \"say \\\"a\\\"\" | \"b\"",
         })
     );
 }

@@ -86,7 +86,7 @@ async fn everything_that_is_asked_is_put_into_its_words() {
         repetition_penalty: 1.5,
         presence_penalty: 0.5,
         frequency_penalty: -0.5,
-        logit_bias: vec![(9, -2.0)],
+        logit_bias: vec![(9, -2.0), (3, f32::NEG_INFINITY)],
         allowed: Some([1, 2].into()),
         seed: Seed(u64::MAX),
         logprobs: None,
@@ -110,7 +110,7 @@ async fn everything_that_is_asked_is_put_into_its_words() {
             "model": "m", "prompt": [5, 6, 7], "max_tokens": 8, "stream": true, "stream_options": { "include_usage": true },
             "temperature": 0.5, "top_p": 0.25, "top_k": 4, "min_p": 0.125, "repetition_penalty": 1.5, "presence_penalty": 0.5,
             "frequency_penalty": -0.5, "ignore_eos": true, "stop_token_ids": [2], "min_tokens": 3, "skip_special_tokens": false,
-            "return_token_ids": true, "seed": -1, "logit_bias": { "9": -2.0 }, "allowed_token_ids": [1, 2],
+            "return_token_ids": true, "seed": -1, "logit_bias": { "3": -100.0, "9": -2.0 }, "allowed_token_ids": [1, 2],
             "cache_salt": "salt", "session_id": "s", "structured_outputs": { "regex": "a+" },
         })
     );
@@ -222,8 +222,8 @@ async fn a_ropeway_knows_more_words_and_classes() {
     assert_eq!(events, [tokens(&[10]), finished(Ending::Length, Some(0))]);
     let body = &server.asked("/v1/completions")[0].body;
     assert_eq!(
-        (&body["typical_p"], &body["repeat_last_n"], &body["priority"]),
-        (&json!(0.5), &json!(4), &json!("default"))
+        (&body["typical_p"], &body["repeat_last_n"], &body["priority"], &body["seed"]),
+        (&json!(0.5), &json!(4), &json!("default"), &json!(0))
     );
 }
 

@@ -48,14 +48,28 @@ struct Body<'a> {
     ignore_eos: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u32>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    logit_bias: &'a [(u32, f32)],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    logit_bias: Vec<(u32, Bias)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     n_probs: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     json_schema: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     grammar: Option<String>,
+}
+
+/// What is added to a logit; `false` bans the token.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Bias {
+    Added(f32),
+    Banned(bool),
+}
+
+impl Bias {
+    fn of(bias: f32) -> Self {
+        if bias == f32::NEG_INFINITY { Self::Banned(false) } else { Self::Added(bias) }
+    }
 }
 
 pub(super) fn word(ask: &TokenAsk<'_>) -> Result<Worded, UpstreamError> {
@@ -89,7 +103,7 @@ pub(super) fn word(ask: &TokenAsk<'_>) -> Result<Worded, UpstreamError> {
             .map_or(ask.prompt.len() + ask.max_tokens, |window| window as usize),
         ignore_eos: ask.ignore_eos,
         seed: ask.is_seeded.then_some(params.seed.0 as u32),
-        logit_bias: &params.logit_bias,
+        logit_bias: params.logit_bias.iter().map(|(token, bias)| (*token, Bias::of(*bias))).collect(),
         // 0 would switch them off altogether.
         n_probs: params.logprobs.map(|most| most.max(1)),
         json_schema,

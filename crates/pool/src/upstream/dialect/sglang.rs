@@ -15,7 +15,7 @@ use ropeway_grammar::GrammarSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ChunkReader, Fault, Form, Known, Reading, Worded, best, check_params};
+use super::{ChunkReader, Fault, Form, Known, Reading, Worded, best, biases, check_params};
 use crate::error::UpstreamError;
 use crate::settings::Kind;
 use crate::upstream::ask::{Ending, TokenAsk, TokenEvent, bare};
@@ -63,6 +63,9 @@ struct Sampling<'a> {
     structured: BTreeMap<&'static str, String>,
 }
 
+/// As good as never.
+const LEAST_BIAS: f32 = -1e9;
+
 /// Seeds are hashed as numbers of 63 bits there.
 const SEED_BITS: u64 = u64::MAX >> 1;
 
@@ -105,7 +108,7 @@ fn sampling<'a>(ask: &TokenAsk<'a>) -> Sampling<'a> {
         presence_penalty: params.presence_penalty,
         frequency_penalty: params.frequency_penalty,
         seed: ask.is_seeded.then_some(params.seed.0 & SEED_BITS),
-        logit_bias: params.logit_bias.iter().copied().collect(),
+        logit_bias: biases(params, LEAST_BIAS),
         structured: ask.grammar.map(structured).into_iter().collect(),
     }
 }

@@ -18,7 +18,7 @@ use ropeway_grammar::GrammarSpec;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Form, Known, Speech, Worded, check_params, unsupported};
+use super::{Form, Known, Speech, Worded, biases, check_params, unsupported};
 use crate::error::UpstreamError;
 use crate::settings::Kind;
 use crate::upstream::ask::TokenAsk;
@@ -29,6 +29,9 @@ pub(in crate::upstream) const GIVES_TOKENS: Version = Version([0, 10, 2]);
 
 /// The first vLLM with `structured_outputs`; those before have `guided_json` and its like.
 const STRUCTURED_OUTPUTS: Version = Version([0, 11, 0]);
+
+/// The strongest ban that both take.
+const LEAST_BIAS: f32 = -100.0;
 
 #[derive(Default, Serialize)]
 #[allow(clippy::struct_excessive_bools, reason = "the fields are the server's")]
@@ -105,6 +108,8 @@ pub(super) fn word(speech: Speech, ask: &TokenAsk<'_>) -> Result<Worded, Upstrea
         stream_options: streams.then_some(StreamOptions { include_usage: true }),
         structured,
         ropeway: is_ropeway.then(|| ropeway_fields(ask)),
+        // A Ropeway chooses as fast with a seed, and the same at every place of a sequence: one that moves goes on as it would have.
+        seed: (ask.is_seeded || is_ropeway).then(|| ask.params.seed.0.cast_signed()),
         ..plain(ask)
     };
     let answer = if streams {
@@ -136,8 +141,7 @@ fn plain<'a>(ask: &TokenAsk<'a>) -> Body<'a> {
         skip_special_tokens: false,
         return_token_ids: true,
         return_tokens_as_token_ids: params.logprobs.map(|_| true),
-        seed: ask.is_seeded.then(|| params.seed.0.cast_signed()),
-        logit_bias: params.logit_bias.iter().copied().collect(),
+        logit_bias: biases(params, LEAST_BIAS),
         allowed_token_ids: params.allowed.as_deref(),
         logprobs: params.logprobs,
         prompt_logprobs: ask.prompt_logprobs,
