@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::proxy::{Fault, Proxy};
 use super::support::server::{Server, until};
-use super::{front, greedy, text, upstream, upstreams, with_tokenizer};
+use super::{WRONG_KEY, front, greedy, text, upstream, upstreams, with_tokenizer};
 
 /// Two upstreams, the first one behind a proxy, and a server in front of both.
 struct Stage {
@@ -36,7 +36,7 @@ impl Stage {
                 return;
             }
         }
-        panic!("the faulty upstream was never asked");
+        panic!("the faulty upstream was never asked: {}", upstreams(&self.front));
     }
 }
 
@@ -108,10 +108,10 @@ fn an_upstream_may_come_later_than_the_server_in_front_of_it() {
 #[test]
 fn a_wrong_key_is_told_as_such_and_never_shown() {
     let behind = upstream(&["--api-key", "right-key-0123456789"]);
-    let front = front(&[behind.url()], "key-env = \"WRONG_KEY\"", &[]);
+    let front = front(&[behind.url()], "key-file = \"wrong.key\"", &[]);
     let reason = reason(&front);
     assert!(reason.contains("refuses the key"), "{reason}");
-    assert!(!upstreams(&front).to_string().contains("not-a-secret-to-show"));
+    assert!(!upstreams(&front).to_string().contains(WRONG_KEY));
 }
 
 #[test]

@@ -27,6 +27,9 @@ fn upstream(more: &[&str]) -> Server {
     Server::start(model().to_str().unwrap(), &[&fixed, more].concat())
 }
 
+/// A key that no upstream knows, in the file `wrong.key` beside the settings.
+const WRONG_KEY: &str = "not-a-key-that-is-known";
+
 /// A server that stands in front of these, with what else a table says about each.
 fn front(upstreams: &[String], table: &str, more: &[&str]) -> Server {
     let sandbox = Sandbox::new();
@@ -35,8 +38,9 @@ fn front(upstreams: &[String], table: &str, more: &[&str]) -> Server {
         .enumerate()
         .map(|(index, url)| format!("[[upstream]]\nname = \"u{index}\"\nurl = \"{url}\"\n{table}\n"));
     sandbox.write("ropeway.toml", tables.collect::<String>().as_bytes());
-    let fixed = ["serve", "--listen", "127.0.0.1:0", "--alias", "m=llama", "--log-format", "text"];
-    let command = sandbox.command(&[&fixed[..5], more].concat());
+    sandbox.write("wrong.key", WRONG_KEY.as_bytes());
+    let fixed = ["serve", "--listen", "127.0.0.1:0", "--alias", "m=llama"];
+    let command = sandbox.command(&[&fixed, more].concat());
     Server::launch(sandbox, command)
 }
 

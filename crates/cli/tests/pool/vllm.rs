@@ -27,7 +27,7 @@ fn start() -> Server {
     let model = model().display().to_string();
     let mut command =
         sandbox.command(&["serve", "--listen", "127.0.0.1:0", "--alias", "m=llama", "--vllm", &model]);
-    command.env("ROPEWAY_VLLM", program);
+    command.env("ROPEWAY_VLLM_PROGRAM", program);
     Server::launch(sandbox, command)
 }
 
@@ -71,7 +71,7 @@ fn a_child_that_can_not_start_ends_the_server_with_what_it_said() {
     let program = sandbox.write("vllm", b"#!/bin/sh\necho no such flag: $6\nexit 2\n");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--vllm", "m", "--", "--bad"];
-    let ran = sandbox.command(&arguments).env("ROPEWAY_VLLM", program).output().unwrap();
+    let ran = sandbox.command(&arguments).env("ROPEWAY_VLLM_PROGRAM", program).output().unwrap();
     let told = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(!ran.status.success() && told.contains("no such flag"), "{told}");
 }

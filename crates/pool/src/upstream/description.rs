@@ -64,6 +64,9 @@ pub(super) async fn of(upstream: &Upstream) -> Result<Description, UpstreamError
         Kind::Openai => {}
     }
     let kind = as_it_can_speak(upstream, kind, version.as_deref());
+    if kind == Kind::Ropeway && upstream.settings().models.is_empty() {
+        leave_aliases_out(&mut models);
+    }
     keep_wanted(&upstream.settings().models, &mut models);
     Ok(Description { kind, version, models })
 }
@@ -162,6 +165,12 @@ fn complete_llama(props: &Value, models: &mut [OfferedModel]) {
         model.context = count(&props["default_generation_settings"]["n_ctx"]).or(model.context);
         model.chat_template = text(&props["chat_template"]);
     }
+}
+
+/// A Ropeway lists other names of its models with the model that they stand for. Names are given where clients ask.
+fn leave_aliases_out(models: &mut Vec<OfferedModel>) {
+    let ids: Vec<_> = models.iter().map(|model| model.id.clone()).collect();
+    models.retain(|model| model.root.as_ref().is_none_or(|root| !ids.contains(root)));
 }
 
 /// Keeps what the operator named; what the server does not list is there all the same, or requests will say so.

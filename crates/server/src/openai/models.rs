@@ -46,7 +46,9 @@ pub async fn one(
 
 /// Models by the other names that the operator gave them, as far as these are names and not patterns.
 fn aliased(app: &Shared, visible: Visible<'_>) -> Vec<Value> {
-    let names = app.models.aliases().iter().filter(|alias| !alias.pattern.ends_with('*'));
+    let is_model = |name: &str| visible.all().iter().any(|model| model.name == name);
+    let names = app.models.aliases().iter();
+    let names = names.filter(|alias| !alias.pattern.ends_with('*') && !is_model(&alias.pattern));
     let described = names.filter_map(|alias| {
         let model = visible.loaded(&alias.model)?;
         let mut row = describe(&model);

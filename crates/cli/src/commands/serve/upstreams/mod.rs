@@ -30,7 +30,8 @@ pub struct UpstreamArgs {
     /// weights and limits stand in ropeway.toml under [[upstream]]; see
     /// docs/pool.md. Without --model, nothing is loaded here
     #[arg(long = "upstream", value_name = "[NAME=]URL")]
-    upstreams: Vec<UpstreamArg>,
+    // Read later: an error about a value of the command line shows that value, which may hold a key by mistake.
+    upstreams: Vec<String>,
     /// Start `vllm serve MODEL` on this machine and stand in front of it; flags
     /// for it follow at the end, as in: --vllm MODEL -- --max-model-len 8192
     #[arg(long, value_name = "MODEL")]
@@ -61,7 +62,8 @@ impl UpstreamArgs {
 
     fn settings(&self) -> Result<Vec<UpstreamSettings>, Failure> {
         let hint = "an upstream is [NAME=]URL, or a table [[upstream]] in ropeway.toml; see docs/pool.md";
-        resolve_all(self.upstreams.clone()).map_err(|error| Failure::new(error, hint))
+        let all = self.upstreams.iter().map(|given| given.parse()).collect::<Result<Vec<UpstreamArg>, _>>();
+        all.and_then(resolve_all).map_err(|error| Failure::new(error, hint))
     }
 
     /// Begins to look after the upstreams, and starts vLLM if that was asked for.
