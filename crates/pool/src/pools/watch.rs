@@ -25,49 +25,72 @@ const UP: Probe = Probe::Up { running: None, waiting: None };
 /// The models of this upstream that joined their lanes.
 type Joined = BTreeMap<String, (Arc<Lane>, UpstreamId)>;
 
+/// Probes between two looks at the models of an upstream that answers: some load and unload them while they run.
+const PROBES_BETWEEN_LOOKS: usize = 15;
+
 /// Looks after upstream `index`.
 pub async fn watch(pools: Arc<Pools>, index: usize) {
     let upstream = pools.known[index].upstream.clone();
     let mut joined = Joined::new();
     pools.note_awaited();
     loop {
-        match upstream.describe().await {
-            Ok(description) => {
-                pools.take(&upstream, &description, &mut joined).await;
-                let Description { kind, version, .. } = description;
-                pools.tell(index, Contact::Up { kind, version });
-                pools.known[index].was_reached.store(true, Ordering::Relaxed);
-                pools.note_awaited();
-                let why = attend(&upstream, &joined).await;
-                pools.tell(index, Contact::Down { why });
-            }
-            Err(why) => pools.tell(index, Contact::Down { why }),
+        let why = pools.attend(index, &upstream, &mut joined).await;
+        for (lane, id) in joined.values() {
+            lane.probed(*id, Probe::Down, Some(why.to_string()));
         }
+        pools.tell(index, Contact::Down { why });
         tokio::time::sleep(KEEN).await;
     }
 }
 
-/// Probes an upstream until it does not answer; why not.
-async fn attend(upstream: &Upstream, joined: &Joined) -> UpstreamError {
-    loop {
-        if let Err(why) = upstream.healthy().await {
-            for (lane, id) in joined.values() {
-                lane.probed(*id, Probe::Down, Some(why.to_string()));
-            }
-            return why;
-        }
-        let load = upstream
-            .reported_load()
-            .await
-            .map_or(UP, |load| Probe::Up { running: Some(load.running), waiting: Some(load.waiting) });
-        for (lane, id) in joined.values() {
-            lane.probed(*id, load, None);
-        }
-        tokio::time::sleep(CALM).await;
+/// What an upstream is and has, once it is ready: one that still loads its models lists none of them.
+async fn describe(upstream: &Upstream) -> Result<Description, UpstreamError> {
+    // How to ask whether it is ready depends on what it is.
+    upstream.describe().await?;
+    upstream.healthy().await?;
+    upstream.describe().await
+}
+
+/// Waits for the next probe; how it went.
+async fn probe(upstream: &Upstream, joined: &Joined) -> Result<(), UpstreamError> {
+    tokio::time::sleep(CALM).await;
+    upstream.healthy().await?;
+    let load = upstream
+        .reported_load()
+        .await
+        .map_or(UP, |load| Probe::Up { running: Some(load.running), waiting: Some(load.waiting) });
+    for (lane, id) in joined.values() {
+        lane.probed(*id, load, None);
     }
+    Ok(())
 }
 
 impl Pools {
+    /// Looks after an upstream until it does not answer; why not.
+    async fn attend(
+        self: &Arc<Self>,
+        index: usize,
+        upstream: &Upstream,
+        joined: &mut Joined,
+    ) -> UpstreamError {
+        loop {
+            let description = match describe(upstream).await {
+                Ok(description) => description,
+                Err(why) => return why,
+            };
+            self.take(upstream, &description, joined).await;
+            let Description { kind, version, .. } = description;
+            self.tell(index, Contact::Up { kind, version });
+            self.known[index].was_reached.store(true, Ordering::Relaxed);
+            self.note_awaited();
+            for _ in 0..PROBES_BETWEEN_LOOKS {
+                if let Err(why) = probe(upstream, joined).await {
+                    return why;
+                }
+            }
+        }
+    }
+
     fn note_awaited(&self) {
         let never = self.known.iter().filter(|known| !known.was_reached.load(Ordering::Relaxed));
         self.host.awaits(never.map(|known| known.upstream.name().to_owned()).collect());
