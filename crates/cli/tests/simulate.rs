@@ -178,7 +178,7 @@ impl PoolReport {
 
 #[test]
 fn every_request_to_a_pool_is_answered_or_turned_down_and_affinity_finds_more_than_chance() {
-    let arguments = "--pool 6 --users 2000 --seed 4";
+    let arguments = "--pool 6 --users 1200 --seed 4";
     let (text, report) = PoolReport::of(arguments);
     assert_eq!(text, PoolReport::of(arguments).0, "the same every time");
     for run in report.0["runs"].as_array().unwrap() {
@@ -198,14 +198,16 @@ fn every_request_to_a_pool_is_answered_or_turned_down_and_affinity_finds_more_th
 #[test]
 fn a_pool_with_too_much_to_do_turns_those_down_who_ask_for_most() {
     let (_, report) = PoolReport::of("--pool 2 --users 6000 --scenario overload --load 2");
-    let run = report.find("overload", "affinity");
+    let run = report.find("overload", "8 accounts");
     let turned_down = |who: &str| {
         let at = |what: &str| number(run, &format!("/classes/{who}/{what}"));
         at("rejected") / (at("answered") + at("rejected"))
     };
     assert!(turned_down("8 accounts") > 2.0 * turned_down("interactive"), "{run}");
-    let first_token = |who: &str| number(run, &format!("/classes/{who}/first_token_s/p90"));
-    assert!(first_token("interactive") < first_token("8 accounts"), "{run}");
+    let first_token = |run: &Value, who: &str| number(run, &format!("/classes/{who}/first_token_s/p90"));
+    assert!(first_token(run, "interactive") < first_token(run, "8 accounts"), "{run}");
+    let everyone = report.find("overload", "own accounts");
+    assert!(first_token(everyone, "interactive") * 5.0 < first_token(everyone, "bulk"), "{everyone}");
 }
 
 #[test]

@@ -70,7 +70,7 @@ uses, unchanged, over N upstreams. Each of these is a cost model of a server wit
 continuous batching and a prefix cache. Three scenarios (--scenario):
   routing    affinity, least-tokens, random and round-robin on the same users
   failures   upstreams die and come back: what moves, what is lost
-  overload   half again what the pool can do, half of it from 8 accounts
+  overload   half again what the pool can do; then half of it from 8 accounts
 Users chat in turns (60 %), send documents to an API (30 %) or bulk (10 %), most
 of them with the instructions of one of 64 applications first.
   ropeway simulate --pool 16

@@ -49,7 +49,7 @@ pub fn users(output: &mut Output, subject: &Subject<'_>, runs: &[Run]) -> io::Re
         match first.scenario {
             Some(Scenario::Routing) | None => print_routing(output, group)?,
             Some(Scenario::Failures) => print_failures(output, group)?,
-            Some(Scenario::Overload) => print_overload(output, first)?,
+            Some(Scenario::Overload) => print_overload(output, group)?,
         }
     }
     Ok(())
@@ -126,22 +126,30 @@ fn print_failures(output: &mut Output, runs: &[Run]) -> io::Result<()> {
     Ok(())
 }
 
-fn print_overload(output: &mut Output, run: &Run) -> io::Result<()> {
+fn print_overload(output: &mut Output, runs: &[Run]) -> io::Result<()> {
     writeln!(
         output,
         "  {:<13}|{:>8} {:>8} {:>7} |{:>26} |{:>15}",
         "", "answered", "429", "", "first token", "total"
     )?;
+    for run in runs {
+        print_classes(output, run)?;
+    }
+    Ok(())
+}
+
+fn print_classes(output: &mut Output, run: &Run) -> io::Result<()> {
+    let Run { label, outcome, .. } = run;
     writeln!(
         output,
-        "  {:<13}|{:>8} {:>8} {:>7} |{:>8} {:>8} {:>8} |{:>7} {:>7}",
-        "class", "", "", "", "p50", "p90", "p99", "p50", "p99"
+        "  {label:<13}|{:>8} {:>8} {:>7} |{:>8} {:>8} {:>8} |{:>7} {:>7}",
+        "", "", "", "p50", "p90", "p99", "p50", "p99"
     )?;
     for (name, seen) in groups(run) {
         let refused = seen.rejected as f64 / (seen.answered + seen.rejected).max(1) as f64;
         writeln!(
             output,
-            "  {name:<13}|{:>8} {:>8} {:>7} |{} |{}",
+            "    {name:<11}|{:>8} {:>8} {:>7} |{} |{}",
             seen.answered,
             seen.rejected,
             percent(refused),
@@ -149,21 +157,20 @@ fn print_overload(output: &mut Output, run: &Run) -> io::Result<()> {
             pair(&seen.total),
         )?;
     }
-    let outcome = &run.outcome;
     writeln!(
         output,
-        "  {:.0} tok/s, busy {:.0} %; waited at most: {} in the queue, {} at an upstream",
+        "    {:.0} tok/s; waited at most: {} in the queue, {} at an upstream",
         outcome.throughput.tokens_per_second(),
-        100.0 * outcome.throughput.utilisation(),
         outcome.most_waiting,
         outcome.most_waiting_there
     )
 }
 
-/// Classes, and the accounts that ask for far more.
+/// Classes, and the accounts that ask for far more; without those that nobody came with.
 pub fn groups(run: &Run) -> impl Iterator<Item = (&'static str, &Experience)> {
     let classes = Class::ALL.into_iter().zip(&run.outcome.classes).map(|(class, seen)| (class.name(), seen));
-    classes.chain(std::iter::once(("8 accounts", &run.outcome.heavy)))
+    let all = classes.chain(std::iter::once(("8 accounts", &run.outcome.heavy)));
+    all.filter(|(_, seen)| seen.answered + seen.rejected + seen.failed > 0)
 }
 
 /// Prints a replay: a row per size and routing.

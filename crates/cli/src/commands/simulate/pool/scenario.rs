@@ -16,7 +16,7 @@ const USUAL_LOAD: f64 = 0.7;
 /// The same when there is too much, times the given load if that is more than 1.
 const OVERLOAD: f64 = 1.5;
 
-/// Share of users who belong to a few accounts when there is too much.
+/// Share of users who belong to a few accounts, where there are such.
 const HEAVY: f64 = 0.5;
 
 /// Mean times between two deaths of an upstream that are tried; none besides.
@@ -32,7 +32,7 @@ pub enum Scenario {
     Routing,
     /// Upstreams that die and come back.
     Failures,
-    /// Half again more than the pool can do, half of it from a few accounts.
+    /// Half again more than the pool can do: everyone with an account of their own, and half of it from a few accounts.
     Overload,
 }
 
@@ -50,7 +50,7 @@ pub struct Load {
 /// One run, and what it came to.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Which scenario it belongs to is told by its place; this is what differs within it.
+    /// What differs from the other runs of its scenario.
     pub label: String,
     /// How many upstreams there were.
     pub servers: usize,
@@ -103,7 +103,8 @@ impl Scenario {
             }
             Scenario::Overload => {
                 let too_much = load.share.unwrap_or(1.0).max(1.0) * OVERLOAD;
-                vec![trial(*plan, Routing::Affinity.name().to_owned(), too_much, HEAVY)]
+                let with = |(label, heavy): (&str, f64)| trial(*plan, label.to_owned(), too_much, heavy);
+                [("own accounts", 0.0), ("8 accounts", HEAVY)].map(with).into()
             }
         }
     }
