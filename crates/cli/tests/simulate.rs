@@ -157,3 +157,82 @@ fn wrong_workloads_and_costs_say_what_is_right() {
         assert!(ran.code == Some(2) && ran.err.contains(hint), "{arguments:?}: {}", ran.err);
     }
 }
+
+/// The report of a pool, of which `find` picks runs by their scenario and label.
+struct PoolReport(Value);
+
+impl PoolReport {
+    fn of(arguments: &str) -> (String, PoolReport) {
+        let all = ["simulate", "--json"].into_iter().chain(arguments.split(' '));
+        let text = Sandbox::new().run(&all.collect::<Vec<_>>()).ok();
+        let report = serde_json::from_str(&text).unwrap();
+        (text, PoolReport(report))
+    }
+
+    fn find(&self, scenario: &str, label: &str) -> &Value {
+        let runs = self.0["runs"].as_array().unwrap();
+        let found = runs.iter().find(|run| run["scenario"] == scenario && run["label"] == label);
+        found.unwrap_or_else(|| panic!("{scenario} {label} in {}", self.0))
+    }
+}
+
+#[test]
+fn every_request_to_a_pool_is_answered_or_turned_down_and_affinity_finds_more_than_chance() {
+    let arguments = "--pool 6 --users 1200 --seed 4";
+    let (text, report) = PoolReport::of(arguments);
+    assert_eq!(text, PoolReport::of(arguments).0, "the same every time");
+    for run in report.0["runs"].as_array().unwrap() {
+        let at = |path: &str| number(run, path);
+        let ended = at("/classes/all/answered") + at("/classes/all/rejected") + at("/classes/all/failed");
+        assert!((ended - at("/requests")).abs() < 1e-9 && at("/lost").abs() < 1e-9, "{run}");
+    }
+    let cached = |routing: &str| {
+        let run = report.find("routing", routing);
+        number(run, "/cached_tokens") / number(run, "/prompt_tokens")
+    };
+    assert!(cached("affinity") > 1.2 * cached("random"), "{} {}", cached("affinity"), cached("random"));
+    let dying = report.find("failures", "60 s");
+    assert!(number(dying, "/deaths") > 0.0 && number(dying, "/moved") > 0.0, "{dying}");
+}
+
+#[test]
+fn a_pool_with_too_much_to_do_turns_those_down_who_ask_for_most() {
+    let (_, report) = PoolReport::of("--pool 2 --users 6000 --scenario overload --load 2");
+    let run = report.find("overload", "8 accounts");
+    let turned_down = |who: &str| {
+        let at = |what: &str| number(run, &format!("/classes/{who}/{what}"));
+        at("rejected") / (at("answered") + at("rejected"))
+    };
+    assert!(turned_down("8 accounts") > 2.0 * turned_down("interactive"), "{run}");
+    let first_token = |run: &Value, who: &str| number(run, &format!("/classes/{who}/first_token_s/p90"));
+    assert!(first_token(run, "interactive") < first_token(run, "8 accounts"), "{run}");
+    let everyone = report.find("overload", "own accounts");
+    assert!(first_token(everyone, "interactive") * 5.0 < first_token(everyone, "bulk"), "{everyone}");
+}
+
+#[test]
+fn one_upstream_with_endless_memory_finds_all_that_can_be_found_of_a_trace_and_four_find_most_of_it_by_affinity()
+ {
+    let arguments = format!("--pool 1,4 --speed 0.01 --kv-memory endless --trace {EXCERPT}");
+    let (_, report) = PoolReport::of(&arguments);
+    let findable = number(&report.0, "/endless/findable_blocks");
+    assert!(findable > 100.0);
+    let runs = report.0["runs"].as_array().unwrap();
+    for run in runs {
+        let cached = number(run, "/cached_blocks");
+        assert!(cached <= findable, "{run}");
+        assert!(run["upstreams"] != 1 || (cached - findable).abs() < 1e-9, "{run}");
+    }
+    let found_by = |routing: &str| {
+        let run = runs.iter().find(|run| run["upstreams"] == 4 && run["label"] == routing).unwrap();
+        number(run, "/cached_blocks") / findable
+    };
+    // Of requests that come at the same moment with the same beginning, some go elsewhere instead of waiting.
+    assert!(found_by("affinity") > 0.9 && found_by("random") < 0.8, "{report:?}", report = report.0);
+}
+
+#[test]
+fn options_of_a_single_machine_are_an_error_for_a_pool() {
+    let run = Sandbox::new().run(&["simulate", "--pool", "4", "--requests", "100"]);
+    assert!(run.failed().contains("--users"), "says what to give instead");
+}

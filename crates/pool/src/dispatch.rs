@@ -13,8 +13,9 @@
 //!
 //! # Layout
 //! - [`types`]: what goes in and out.
-//! - `request`: one of them; `queue`: who waits; `line`: the order within a class; `ledger`: what clients received.
-//! - `roster`, `upstream`: upstreams in order, and one of them; `window`: how many requests it may have; `health`: whether it is
+//! - `request`: one of them; `queue`: who waits; `line`: the order within a class; `ledger`: what clients received; `share`: how
+//!   much of the upstreams an account may have.
+//! - `roster`, `upstream`: upstreams in order, and one of them; `window`, `trend`: how many requests it may have; `health`: whether it is
 //!   given any.
 //! - `route`: which of them; `prefixes`, `lru`: who holds what. `budget`: how often something is tried again.
 
@@ -29,6 +30,8 @@ mod queue;
 mod request;
 mod roster;
 mod route;
+mod share;
+mod trend;
 pub mod types;
 mod upstream;
 mod window;
@@ -41,10 +44,11 @@ use ropeway_engine::queue::Queue as Places;
 
 use budget::Budget;
 use ledger::Clients;
-use queue::{Waiter, WaitingQueue};
+use queue::{Rules, Waiter, WaitingQueue};
 use request::{Request, Run, Stage};
 use roster::Roster;
 use route::{Route, Router};
+use share::Shares;
 use upstream::Upstream;
 
 pub use ropeway_engine::queue::QueueFull;
@@ -59,9 +63,12 @@ pub struct Dispatcher {
     most_waiting: usize,
     requests: HashMap<Ticket, Request>,
     next_ticket: u64,
+    /// Attempts so far.
+    sent: u64,
     places: Places,
     queue: WaitingQueue,
     clients: Clients,
+    shares: Shares,
     roster: Roster,
     router: Router,
     budget: Budget,
@@ -74,9 +81,11 @@ impl Dispatcher {
             most_waiting: settings.most_waiting,
             requests: HashMap::new(),
             next_ticket: 0,
+            sent: 0,
             places: Places::default(),
             queue: WaitingQueue::default(),
             clients: Clients::default(),
+            shares: Shares::default(),
             roster: Roster::default(),
             router: Router::new(settings),
             budget: Budget::default(),
@@ -115,7 +124,7 @@ impl Dispatcher {
         if !self.roster.has_room() {
             return None;
         }
-        let ticket = self.queue.next(|ticket| self.may_go(ticket), now)?;
+        let ticket = self.queue.next(self, now)?;
         let request = self.requests.get(&ticket)?;
         let waiter = request.waiter()?;
         let route = self.router.choose(&request.ask, request.avoided, &self.roster)?;
@@ -123,12 +132,6 @@ impl Dispatcher {
         self.queue.took_turn(waiter.class, now);
         self.send(waiter, route, now);
         Some(Assignment { ticket, upstream: route.upstream, cached_tokens: route.cached_tokens })
-    }
-
-    /// Whether a request that failed can be tried again with what has room now.
-    fn may_go(&self, ticket: Ticket) -> bool {
-        let avoided = self.requests.get(&ticket).and_then(|request| request.avoided);
-        !avoided.is_some_and(|avoided| self.roster.should_wait(avoided))
     }
 
     fn leave_queue(&mut self, waiter: Waiter, now: Duration) {
@@ -142,12 +145,14 @@ impl Dispatcher {
         let Some(request) = self.requests.get_mut(&waiter.ticket) else { return };
         let sending = request.sending(route.cached_tokens);
         request.stage = Stage::Running(Run::new(route.upstream, sending, now));
-        self.roster.change(route.upstream, |upstream| upstream.sent(sending));
+        self.shares.start(waiter.client.account);
+        self.sent += 1;
+        self.roster.change(route.upstream, |upstream| upstream.sent(sending, self.sent));
         if let Some(upstream) = self.roster.get(route.upstream) {
             self.router.remember(&request.ask, upstream.holder());
         }
         if !waiter.has_failed {
-            let cost = ledger::cost(sending.prompt - sending.cached, request.ask.answer_tokens);
+            let cost = ledger::cost(sending.computed(), request.ask.answer_tokens);
             self.charge(waiter.client, cost);
         }
     }
@@ -160,7 +165,7 @@ impl Dispatcher {
     /// The first token of an answer came.
     pub fn first_token(&mut self, ticket: Ticket, now: Duration) {
         let Some(run) = self.requests.get_mut(&ticket).and_then(Request::run) else { return };
-        let Some(computed) = run.first_token() else { return };
+        let Some(computed) = run.first_token(now) else { return };
         let Run { upstream, sent, .. } = *run;
         self.roster.change(upstream, |upstream| upstream.first_token(sent, computed, now));
     }
@@ -173,10 +178,10 @@ impl Dispatcher {
         self.first_token(ticket, now);
         let Some(request) = self.requests.get_mut(&ticket) else { return };
         let Some(run) = request.run() else { return };
-        let (upstream, expected) = (run.upstream, run.tokens(tokens));
+        let (upstream, came) = (run.upstream, run.tokens(tokens, now));
         request.generated += tokens;
         request.tries.progressed();
-        self.roster.change(upstream, |upstream| upstream.tokens(tokens, expected));
+        self.roster.change(upstream, |upstream| upstream.tokens(came, now));
     }
 
     /// A request is over. Tickets that ended before are ignored.
@@ -188,6 +193,7 @@ impl Dispatcher {
         }
         if let Some(run) = request.run() {
             let (upstream, attempt) = (run.upstream, run.attempt(ended));
+            self.shares.end(client.account);
             self.roster.change(upstream, |upstream| upstream.ended(attempt, now));
         }
         if request.was_sent() {
@@ -216,6 +222,7 @@ impl Dispatcher {
             return Err(spent);
         }
         let waiter = request.wait_again(ticket, run.upstream, now);
+        self.shares.end(waiter.client.account);
         self.roster.change(run.upstream, |upstream| {
             upstream.lost_request(run.has_tokens());
             upstream.ended(run.attempt(why), now);
@@ -271,11 +278,23 @@ impl Dispatcher {
             && self.queue.len() == 0
             && self.places.taken() == 0
             && self.clients.is_empty()
+            && self.shares.is_empty()
             && self.roster.statuses().all(idle)
     }
 
     /// Time until a place in the queue should be free if none is now.
     pub fn queue_wait(&self, now: Duration) -> Duration {
         self.places.wait(now)
+    }
+}
+
+impl Rules for Dispatcher {
+    fn may_go(&self, ticket: Ticket) -> bool {
+        let avoided = self.requests.get(&ticket).and_then(|request| request.avoided);
+        !avoided.is_some_and(|avoided| self.roster.should_wait(avoided))
+    }
+
+    fn may_start(&self, account: u64) -> bool {
+        self.shares.may_start(account, self.roster.room())
     }
 }

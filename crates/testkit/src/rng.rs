@@ -64,7 +64,7 @@ impl Rng {
 }
 
 /// A bijection whose output bits all depend on all input bits.
-pub(crate) fn mix(mut x: u64) -> u64 {
+pub fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     x = (x ^ (x >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     x ^ (x >> 32)

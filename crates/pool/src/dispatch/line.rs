@@ -16,6 +16,10 @@ use super::ledger::{Clients, Standing};
 use super::ordered::Ordered;
 use super::types::Ticket;
 
+/// Accounts that are looked at for one that may be served. Those that may not have many requests at upstreams already, so that
+/// there can't be many of them.
+const LOOKED_AT: usize = 64;
+
 /// A place in an order: by what was received, then by who came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -49,8 +53,9 @@ impl<T> Default for Order<T> {
 }
 
 impl<T: Default> Order<T> {
-    fn first(&self) -> Option<&T> {
-        let (_, id) = self.order.first_key_value()?;
+    /// The first of the first few who may be served.
+    fn first(&self, may_be: impl Fn(u64) -> bool) -> Option<&T> {
+        let id = self.order.values().take(LOOKED_AT).find(|id| may_be(**id))?;
         self.members.get(id).map(|member| &member.waits)
     }
 
@@ -123,9 +128,9 @@ impl Line {
         }
     }
 
-    /// Whose turn it is.
-    pub fn first(&self) -> Option<Ticket> {
-        self.0.first()?.first()?.first().copied()
+    /// Whose turn it is, among accounts that may be served.
+    pub fn first(&self, may_start: impl Fn(u64) -> bool) -> Option<Ticket> {
+        self.0.first(may_start)?.first(|_| true)?.first().copied()
     }
 
     /// Whether nobody waits.
@@ -150,7 +155,7 @@ mod tests {
             line.push(client(ticket), Ticket(ticket), &clients);
         }
         let mut order = Vec::new();
-        while let Some(ticket) = line.first() {
+        while let Some(ticket) = line.first(|_| true) {
             let client = client(ticket.0);
             line.remove(client, ticket);
             clients.charge(client, 100.0);

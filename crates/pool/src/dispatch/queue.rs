@@ -35,6 +35,15 @@ pub struct Waiter {
     pub has_failed: bool,
 }
 
+/// Who may be served at the moment.
+pub trait Rules {
+    /// Whether a request that failed before can be served by what has room now.
+    fn may_go(&self, ticket: Ticket) -> bool;
+
+    /// Whether an account may have one more request at upstreams.
+    fn may_start(&self, account: u64) -> bool;
+}
+
 /// All who wait.
 #[derive(Debug, Default)]
 pub struct WaitingQueue {
@@ -103,14 +112,14 @@ impl WaitingQueue {
         self.turns.took(class, now);
     }
 
-    /// Whose turn it is. `may_go` says whether a request that failed before can be served by what has room now.
-    pub fn next(&self, may_go: impl Fn(Ticket) -> bool, now: Duration) -> Option<Ticket> {
+    /// Whose turn it is, among those whom `rules` allow.
+    pub fn next(&self, rules: &impl Rules, now: Duration) -> Option<Ticket> {
         let mut classes = Class::ALL;
         classes.sort_unstable_by_key(|class| self.turns.rank(*class, now));
         classes.into_iter().find_map(|class| {
             let Waiting { failed, line } = &self.classes[class as usize];
-            let again = failed.iter().copied().take(LOOKED_AT).find(|ticket| may_go(*ticket));
-            again.or_else(|| line.first())
+            let again = failed.iter().copied().take(LOOKED_AT).find(|ticket| rules.may_go(*ticket));
+            again.or_else(|| line.first(|account| rules.may_start(account)))
         })
     }
 
@@ -128,6 +137,19 @@ impl WaitingQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Everyone may, but for failed requests where that is `false`.
+    struct FailedMay(bool);
+
+    impl Rules for FailedMay {
+        fn may_go(&self, _: Ticket) -> bool {
+            self.0
+        }
+
+        fn may_start(&self, _: u64) -> bool {
+            true
+        }
+    }
 
     fn waiter(ticket: u64, class: Class) -> Waiter {
         let client = ClientId::account(ticket);
@@ -149,7 +171,7 @@ mod tests {
         let mut queue = queue(&all);
         let mut now = Duration::ZERO;
         loop {
-            let ticket = queue.next(|_| true, now).unwrap();
+            let ticket = queue.next(&FailedMay(true), now).unwrap();
             let served = all.iter().find(|waiter| waiter.ticket == ticket).copied().unwrap();
             queue.remove(served);
             queue.took_turn(served.class, now);
@@ -168,15 +190,15 @@ mod tests {
         for (ticket, class) in [(1, Class::Bulk), (2, Class::Interactive)] {
             queue.push(waiter(ticket, class), &Clients::default(), later);
         }
-        assert_eq!(queue.next(|_| true, later), Some(Ticket(2)));
+        assert_eq!(queue.next(&FailedMay(true), later), Some(Ticket(2)));
     }
 
     #[test]
     fn failed_requests_go_before_others_of_their_class_unless_they_can_not_go() {
         let again = Waiter { has_failed: true, ..waiter(9, Class::Default) };
         let queue = queue(&[waiter(1, Class::Default), again, waiter(2, Class::Bulk)]);
-        assert_eq!(queue.next(|_| true, Duration::ZERO), Some(Ticket(9)));
-        assert_eq!(queue.next(|_| false, Duration::ZERO), Some(Ticket(1)));
+        assert_eq!(queue.next(&FailedMay(true), Duration::ZERO), Some(Ticket(9)));
+        assert_eq!(queue.next(&FailedMay(false), Duration::ZERO), Some(Ticket(1)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::budget::Tries;
 use super::queue::Waiter;
 use super::types::{Ask, Ended, Ticket, UpstreamId};
-use super::upstream::{Attempt, Sending};
+use super::upstream::{Attempt, Sending, Tokens};
 
 /// A request, from its arrival to its end.
 #[derive(Debug)]
@@ -43,25 +43,29 @@ pub struct Run {
     computing: Option<usize>,
     /// Expected tokens to come.
     answer_left: usize,
+    /// When the latest tokens came.
+    latest: Duration,
 }
 
 impl Run {
     /// A request that is sent now.
     pub fn new(upstream: UpstreamId, sending: Sending, now: Duration) -> Self {
-        let computing = Some(sending.prompt - sending.cached);
-        Self { upstream, sent: now, computing, answer_left: sending.answer }
+        let computing = Some(sending.computed());
+        Self { upstream, sent: now, computing, answer_left: sending.answer, latest: now }
     }
 
     /// The first token came: how many prompt tokens were computed for it. `None` if it came before.
-    pub fn first_token(&mut self) -> Option<usize> {
+    pub fn first_token(&mut self, now: Duration) -> Option<usize> {
+        self.latest = self.computing.map_or(self.latest, |_| now);
         self.computing.take()
     }
 
-    /// Tokens came: how many of them were outstanding.
-    pub fn tokens(&mut self, tokens: usize) -> usize {
+    /// More tokens came.
+    pub fn tokens(&mut self, tokens: usize, now: Duration) -> Tokens {
         let expected = tokens.min(self.answer_left);
         self.answer_left -= expected;
-        expected
+        let latest = std::mem::replace(&mut self.latest, now);
+        Tokens { count: tokens, expected, time: now.saturating_sub(latest) }
     }
 
     /// Whether a token came in this attempt.
@@ -71,8 +75,8 @@ impl Run {
 
     /// This attempt as it ended.
     pub fn attempt(&self, ended: Ended) -> Attempt {
-        let outstanding = self.computing.unwrap_or(0) + self.answer_left;
-        Attempt { ended, sent: self.sent, outstanding }
+        let (prompt_left, answer_left) = (self.computing.unwrap_or(0), self.answer_left);
+        Attempt { ended, sent: self.sent, prompt_left, answer_left }
     }
 }
 

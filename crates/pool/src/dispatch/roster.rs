@@ -2,26 +2,26 @@
 //!
 //! ```text
 //! upstreams   by id; a removed one stays until its last request ends
-//! by_load     (outstanding tokens / weight, id) of those with room
+//! by_load     places of those with room: outstanding tokens / weight, then who was idle for longest
 //! with_room   the same by id
 //! returns     (time, id) of those that come back by themselves
 //! ```
-//! Every change of an upstream goes through [`Roster::change`], which takes it out of the orders and puts it back: two steps
-//! in sets of a thousand.
+//! Every change of an upstream goes through [`Roster::change`], which compares its standing before and after and moves it
+//! in the orders where they differ.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::ordered::Ordered;
 use super::prefixes::Holder;
+use super::share::Room;
 use super::types::{Capacity, UpstreamId, UpstreamStatus};
-use super::upstream::Upstream;
+use super::upstream::{Place, Upstream};
 
 /// All upstreams.
 #[derive(Debug, Default)]
 pub struct Roster {
     upstreams: Vec<Option<Upstream>>,
-    by_load: BTreeSet<(Ordered, UpstreamId)>,
+    by_load: BTreeSet<Place>,
     with_room: BTreeSet<UpstreamId>,
     returns: BTreeSet<(Duration, UpstreamId)>,
     active: Active,
@@ -33,6 +33,47 @@ struct Active {
     count: usize,
     weight: f64,
     outstanding: usize,
+    room: Room,
+}
+
+impl Active {
+    /// One of them has changed.
+    fn exchange(&mut self, before: Active, after: Active) {
+        self.count = self.count + after.count - before.count;
+        self.weight += after.weight - before.weight;
+        self.outstanding = self.outstanding + after.outstanding - before.outstanding;
+        self.room.taken = self.room.taken + after.room.taken - before.room.taken;
+        self.room.most = self.room.most + after.room.most - before.room.most;
+    }
+}
+
+/// Where an upstream stands in the orders and sums; nowhere if it is gone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    room: Option<Place>,
+    returns: Option<(Duration, UpstreamId)>,
+    active: Active,
+}
+
+impl Standing {
+    fn of(upstream: &Upstream) -> Self {
+        let id = upstream.place().id;
+        let active = if upstream.is_in() {
+            Active {
+                count: 1,
+                weight: upstream.weight(),
+                outstanding: upstream.outstanding_tokens(),
+                room: upstream.room(),
+            }
+        } else {
+            Active::default()
+        };
+        Self {
+            room: upstream.has_room().then(|| upstream.place()),
+            returns: upstream.returns_at().map(|at| (at, id)),
+            active,
+        }
+    }
 }
 
 impl Roster {
@@ -40,7 +81,7 @@ impl Roster {
     pub fn add(&mut self, capacity: Capacity) -> UpstreamId {
         let id = UpstreamId(self.upstreams.len() as u32);
         self.upstreams.push(Some(Upstream::new(id, capacity)));
-        self.enter(id);
+        self.move_to(Standing::default(), self.standing(id));
         id
     }
 
@@ -51,7 +92,7 @@ impl Roster {
 
     /// Changes an upstream, if it was not removed.
     pub fn change(&mut self, id: UpstreamId, how: impl FnOnce(&mut Upstream)) {
-        self.leave(id);
+        let before = self.standing(id);
         let Some(slot) = self.upstreams.get_mut(id.index()) else { return };
         if let Some(upstream) = slot {
             how(upstream);
@@ -59,41 +100,29 @@ impl Roster {
         if slot.as_ref().is_some_and(Upstream::is_gone) {
             *slot = None;
         }
-        self.enter(id);
+        self.move_to(before, self.standing(id));
     }
 
-    /// Takes an upstream out of the orders.
-    fn leave(&mut self, id: UpstreamId) {
-        let Some(Some(upstream)) = self.upstreams.get(id.index()) else { return };
-        if upstream.has_room() {
-            self.by_load.remove(&(Ordered(upstream.load()), id));
-            self.with_room.remove(&id);
-        }
-        if let Some(at) = upstream.returns_at() {
-            self.returns.remove(&(at, id));
-        }
-        if upstream.is_in() {
-            self.active.count -= 1;
-            self.active.weight -= upstream.weight();
-            self.active.outstanding -= upstream.outstanding_tokens();
-        }
+    fn standing(&self, id: UpstreamId) -> Standing {
+        self.get(id).map(Standing::of).unwrap_or_default()
     }
 
-    /// Puts an upstream into the orders.
-    fn enter(&mut self, id: UpstreamId) {
-        let Some(Some(upstream)) = self.upstreams.get(id.index()) else { return };
-        if upstream.has_room() {
-            self.by_load.insert((Ordered(upstream.load()), id));
-            self.with_room.insert(id);
+    /// Moves an upstream in the orders and sums.
+    fn move_to(&mut self, before: Standing, after: Standing) {
+        if before.room != after.room {
+            before.room.inspect(|place| _ = self.by_load.remove(place));
+            self.by_load.extend(after.room);
         }
-        if let Some(at) = upstream.returns_at() {
-            self.returns.insert((at, id));
+        let ids = [before.room, after.room].map(|room| room.map(|place| place.id));
+        if ids[0] != ids[1] {
+            ids[0].inspect(|id| _ = self.with_room.remove(id));
+            self.with_room.extend(ids[1]);
         }
-        if upstream.is_in() {
-            self.active.count += 1;
-            self.active.weight += upstream.weight();
-            self.active.outstanding += upstream.outstanding_tokens();
+        if before.returns != after.returns {
+            before.returns.inspect(|at| _ = self.returns.remove(at));
+            self.returns.extend(after.returns);
         }
+        self.active.exchange(before.active, after.active);
     }
 
     /// Lets those come back whose time it is.
@@ -109,6 +138,11 @@ impl Roster {
     /// When the next one comes back by itself.
     pub fn next_return(&self) -> Option<Duration> {
         self.returns.first().map(|(at, _)| *at)
+    }
+
+    /// Requests at all that are given any, and how many there may be.
+    pub fn room(&self) -> Room {
+        self.active.room
     }
 
     /// Whether a request could be sent anywhere.
@@ -133,7 +167,7 @@ impl Roster {
 
     /// Those with room, the least loaded first.
     pub fn least_loaded(&self) -> impl Iterator<Item = UpstreamId> {
-        self.by_load.iter().map(|(_, id)| *id)
+        self.by_load.iter().map(|place| place.id)
     }
 
     /// Those with room, from a number on and around.

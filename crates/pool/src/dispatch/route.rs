@@ -1,12 +1,14 @@
 //! Which upstream gets a request, among those with room.
 //!
 //! ```text
-//! Affinity:   1. who served the session          | unless its load > BOUND * mean + SLACK + tokens that it would save:
-//!             2. who holds the longest beginning | the owner of a popular prompt must not become the slowest of all
+//! Affinity:   1. who served the session          | unless  load > BOUND * mean + SLACK + saved
+//!             2. who holds the longest beginning |     or  backlog > backlog of the least loaded + PATIENCE + saved
 //!             3. the least load
 //! ```
-//! Load is outstanding tokens for an upstream's weight. Where nothing is known of a prompt the load decides, and from then on
-//! its upstream is known. It decides and remembers, and never changes an upstream.
+//! Load is outstanding tokens for an upstream's weight, the backlog those of them that are prompts and will be computed before a
+//! newcomer's first token, `saved` what need not be computed there. So the owner of a popular prompt never becomes the
+//! slowest of all, and nobody waits behind more tokens than another upstream would take to compute. Where nothing is known of a
+//! prompt the load decides, and from then on its upstream is known. It decides and remembers, and never changes an upstream.
 
 use super::lru::Lru;
 use super::prefixes::{Holder, Prefixes};
@@ -19,6 +21,9 @@ const BOUND: f64 = 1.25;
 
 /// Tokens by which it may have more in any case: on an idle pool one request more or less is no imbalance.
 const SLACK: f64 = 2048.0;
+
+/// Tokens of others' prompts that are always worth waiting for.
+const PATIENCE: f64 = 256.0;
 
 /// Blocks that are tried from the end of what is known, when those who hold it have too much to do.
 const LOOK_BACK: usize = 64;
@@ -107,26 +112,38 @@ impl Choice<'_> {
 
     fn by_session(&self) -> Option<UpstreamId> {
         let holder = self.router.sessions.get(self.ask.session?).copied().flatten()?;
-        let blocks = self.router.prefixes.depth(self.known, holder);
-        self.within_bound(holder, blocks).map(|_| holder.upstream)
+        let saved = if self.ask.prefix.is_empty() {
+            // Nothing is known of the prompt but that it goes on where the session was.
+            self.ask.prompt_tokens
+        } else {
+            self.tokens(self.router.prefixes.depth(self.known, holder))
+        };
+        self.within_bound(holder, saved).map(|_| holder.upstream)
     }
 
     fn by_prefix(&self) -> Option<UpstreamId> {
         let ends = (1..=self.known.len()).rev().take(LOOK_BACK);
         ends.into_iter().find_map(|blocks| {
             let holders = self.router.prefixes.holders(self.known[blocks - 1]);
+            let saved = self.tokens(blocks);
             let loads =
-                holders.filter_map(|holder| Some((self.within_bound(holder, blocks)?, holder.upstream)));
+                holders.filter_map(|holder| Some((self.within_bound(holder, saved)?, holder.upstream)));
             loads.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, upstream)| upstream)
         })
     }
 
-    /// The load of a holder of so many blocks, if it may be given more.
-    fn within_bound(&self, holder: Holder, blocks: usize) -> Option<f64> {
-        let saved = blocks * self.router.block_tokens;
-        let bound = BOUND * self.roster.mean_load() + SLACK + saved as f64;
+    fn tokens(&self, blocks: usize) -> usize {
+        blocks * self.router.block_tokens
+    }
+
+    /// The load of a holder that would save so many tokens, if it may be given more.
+    fn within_bound(&self, holder: Holder, saved: usize) -> Option<f64> {
         let upstream = self.roster.ready(holder).filter(|_| !self.avoids(holder.upstream))?;
-        Some(upstream.load()).filter(|load| *load <= bound)
+        let saved = saved as f64 / upstream.weight();
+        let least = self.by_load().and_then(|id| self.roster.get(id)).map_or(0.0, Upstream::backlog);
+        let is_quick = upstream.backlog() <= least + PATIENCE + saved;
+        let is_even = upstream.load() <= BOUND * self.roster.mean_load() + SLACK + saved;
+        (is_quick && is_even).then(|| upstream.load())
     }
 
     fn by_load(&self) -> Option<UpstreamId> {
@@ -179,7 +196,10 @@ mod tests {
             let route = self.router.choose(&ask, None, &self.roster).unwrap();
             let sending =
                 Sending { prompt: ask.prompt_tokens, cached: route.cached_tokens, answer: ask.answer_tokens };
-            self.roster.change(route.upstream, |upstream| upstream.sent(sending));
+            self.roster.change(route.upstream, |upstream| {
+                upstream.sent(sending, 0);
+                upstream.first_token(Duration::ZERO, sending.computed(), Duration::ZERO);
+            });
             self.router.remember(&ask, self.roster.get(route.upstream).unwrap().holder());
             route.upstream.0
         }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::health::{Change, Health, State};
+use super::ordered::Ordered;
 use super::prefixes::Holder;
+use super::share::Room;
 use super::types::{Capacity, Ended, Probe, Totals, UpstreamId, UpstreamStatus};
 use super::window::{FirstToken, Window};
 
@@ -18,9 +20,22 @@ pub struct Upstream {
     /// How often it was lost, and with it what it held.
     epoch: u32,
     in_flight: usize,
-    outstanding_tokens: usize,
+    /// Prompt tokens to compute, as expected, and answer tokens to come.
+    prompt_tokens: usize,
+    answer_tokens: usize,
+    /// When it was last given a request, in requests.
+    turn: u64,
     is_leaving: bool,
     totals: Totals,
+}
+
+/// An upstream's place among those with room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    load: Ordered,
+    turn: u64,
+    /// Whose.
+    pub id: UpstreamId,
 }
 
 /// A request that is sent.
@@ -35,10 +50,21 @@ pub struct Sending {
 }
 
 impl Sending {
-    /// Tokens that it adds to what is outstanding.
-    pub fn tokens(self) -> usize {
-        self.prompt - self.cached + self.answer
+    /// Prompt tokens to compute.
+    pub fn computed(self) -> usize {
+        self.prompt - self.cached
     }
+}
+
+/// Tokens of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Tokens {
+    /// How many.
+    pub count: usize,
+    /// How many of them were outstanding.
+    pub expected: usize,
+    /// Since those before them; zero if the first came together with them.
+    pub time: Duration,
 }
 
 /// How an attempt ended, with what it leaves.
@@ -48,8 +74,9 @@ pub struct Attempt {
     pub ended: Ended,
     /// When it was sent.
     pub sent: Duration,
-    /// Tokens that were still outstanding.
-    pub outstanding: usize,
+    /// Prompt tokens that were still to be computed, and answer tokens to come.
+    pub prompt_left: usize,
+    pub answer_left: usize,
 }
 
 impl Upstream {
@@ -63,7 +90,9 @@ impl Upstream {
             health: Health::default(),
             epoch: 0,
             in_flight: 0,
-            outstanding_tokens: 0,
+            prompt_tokens: 0,
+            answer_tokens: 0,
+            turn: 0,
             is_leaving: false,
             totals: Totals::default(),
         }
@@ -84,6 +113,11 @@ impl Upstream {
         self.is_in() && self.in_flight < self.window.limit()
     }
 
+    /// Requests that it has, and how many it may have.
+    pub fn room(&self) -> Room {
+        Room { taken: self.in_flight, most: self.window.limit() }
+    }
+
     /// Whether nothing is left of one that was removed.
     pub fn is_gone(&self) -> bool {
         self.is_leaving && self.in_flight == 0
@@ -91,7 +125,18 @@ impl Upstream {
 
     /// Outstanding tokens for its weight.
     pub fn load(&self) -> f64 {
-        self.outstanding_tokens as f64 / self.weight
+        self.outstanding_tokens() as f64 / self.weight
+    }
+
+    /// Where it stands among those with room: less goes first. Of several that have nothing to do, the one that was idle for
+    /// longest: so that all of their caches are used.
+    pub fn place(&self) -> Place {
+        Place { load: Ordered(self.load()), turn: self.turn, id: self.id }
+    }
+
+    /// Prompt tokens to compute before a newcomer's, for its weight.
+    pub fn backlog(&self) -> f64 {
+        self.prompt_tokens as f64 / self.weight
     }
 
     /// Its share of the work.
@@ -101,7 +146,7 @@ impl Upstream {
 
     /// Prompt tokens to compute and answer tokens to come.
     pub fn outstanding_tokens(&self) -> usize {
-        self.outstanding_tokens
+        self.prompt_tokens + self.answer_tokens
     }
 
     /// When it comes back by itself.
@@ -117,7 +162,7 @@ impl Upstream {
             out_until: self.returns_at(),
             in_flight: self.in_flight,
             limit: self.window.limit(),
-            outstanding_tokens: self.outstanding_tokens,
+            outstanding_tokens: self.outstanding_tokens(),
             totals: self.totals,
         }
     }
@@ -156,10 +201,12 @@ impl Upstream {
         }
     }
 
-    /// A request is sent.
-    pub fn sent(&mut self, sending: Sending) {
+    /// A request is sent, the `turn`th of all.
+    pub fn sent(&mut self, sending: Sending, turn: u64) {
         self.in_flight += 1;
-        self.outstanding_tokens += sending.tokens();
+        self.turn = turn;
+        self.prompt_tokens += sending.computed();
+        self.answer_tokens += sending.answer;
         self.totals.requests += 1;
         self.totals.prompt_tokens += sending.prompt as u64;
         self.totals.prefix_hit_tokens += sending.cached as u64;
@@ -169,21 +216,25 @@ impl Upstream {
     pub fn first_token(&mut self, sent: Duration, computed: usize, now: Duration) {
         self.health.succeeded(now);
         self.window.first_token(FirstToken { sent, now, computed, in_flight: self.in_flight });
-        self.outstanding_tokens -= computed;
+        self.prompt_tokens -= computed;
         self.totals.first_tokens += 1;
         self.totals.first_token_time += now.saturating_sub(sent);
     }
 
-    /// Tokens came, of which `expected` were outstanding.
-    pub fn tokens(&mut self, tokens: usize, expected: usize) {
-        self.totals.tokens += tokens as u64;
-        self.outstanding_tokens -= expected;
+    /// Tokens of a stream came.
+    pub fn tokens(&mut self, came: Tokens, now: Duration) {
+        self.totals.tokens += came.count as u64;
+        self.answer_tokens -= came.expected;
+        if came.time > Duration::ZERO {
+            self.window.tokens(came.count, came.time, now);
+        }
     }
 
     /// An attempt ended.
     pub fn ended(&mut self, attempt: Attempt, now: Duration) {
         self.in_flight -= 1;
-        self.outstanding_tokens -= attempt.outstanding;
+        self.prompt_tokens -= attempt.prompt_left;
+        self.answer_tokens -= attempt.answer_left;
         match attempt.ended {
             Ended::Done | Ended::Refused => self.health.succeeded(now),
             Ended::Failed => {

@@ -1,25 +1,29 @@
 //! How many requests an upstream may have at a time.
 //!
-//! Given by the operator, or found: as many as it can compute without letting them wait.
+//! Given by the operator, or found: as many as it can compute without letting them wait, and not so many that a batch gains
+//! nothing from one more.
 //!
 //! ```text
-//! sample   = time to the first token / (OVERHEAD + prompt tokens that it had to compute)
-//! recent   = mean of the last 16 samples or so, each counted as OUTLIER * recent at most
-//! best     = least value of `recent` in the last 10 to 20 minutes
+//! first = time to the first token / (OVERHEAD + prompt tokens that it had to compute)
+//! pace  = time per token of a stream                                  both as ratios to their best, see `trend`
 //!
-//! first token, window in use, recent <= GROW * best, nothing waits there:   window += 1          until it first shrinks,
-//!                                                                           window += 1/sqrt(window)    from then on
-//! first token, recent > SHRINK * best:                                      window *= 0.9        not below LEAST_BY_TIME
-//! its own queue is longer than a step's newcomers explain:                  window *= 0.8
-//! it answers that it is busy:                                               window *= 0.7
+//! first token, window in use, pace <= SLOW:                  window += 1                until it first shrinks,
+//!                                                            window += 1/sqrt(window)   from then on
+//!   and, where the upstream does not tell its queue,
+//!   first <= GROW;  first > SHRINK instead:                  window *= 0.9              not below LEAST_BY_TIME
+//! its own queue is longer than a step's newcomers explain:   window *= 0.8, no growth
+//! it answers that it is busy:                                window *= 0.7
 //! ```
-//! A busy batch takes several times as long to the first token as an empty one and is still worth it: hence the wide gap
-//! between growing and shrinking, in which nothing happens. A shrink counts only if the request was sent after
-//! the one before, so that one congestion is punished once. After an ejection both kinds start slowly: at one, and one
-//! more with every first token, until the window is reached.
+//! A step takes `a + b * streams`: up to `pace = SLOW` there are `(SLOW - 1) * a / b` streams, and one more would still bring
+//! a sixth of what the first one brought. That is some 400 streams on a large GPU and seventeen on a CPU. Between growing
+//! and shrinking nothing happens: a busy batch takes several times as long to the first token as an empty one and is still
+//! worth it. A shrink counts only if the request was sent after the one before, so that one congestion is punished
+//! once. After an ejection both kinds start slowly: at one, and one more with every first token, until the window is reached.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
+
+use super::trend::Trend;
 
 /// Requests before anything is known: few enough for the smallest server, and doubled with every round of first tokens.
 const START: f64 = 8.0;
@@ -30,26 +34,23 @@ const MOST: f64 = 2048.0;
 /// What a prompt costs besides its tokens, in tokens: the step it waits for.
 const OVERHEAD: f64 = 512.0;
 
-/// Share of a sample in the recent mean.
-const GAIN: f64 = 1.0 / 16.0;
+/// Tokens that tell the pace of a stream as well as a first token tells its time.
+const PACE_TOKENS: f64 = 16.0;
 
-/// Samples before the recent mean means anything.
-const ENOUGH: u32 = 16;
-
-/// A sample counts as so many times the mean at most.
-const OUTLIER: f64 = 4.0;
+/// A stream may be so many times slower than at its best for the window to grow.
+const SLOW: f64 = 6.0;
 
 /// Up to here compared with the best, the window grows.
 const GROW: f64 = 3.0;
+
+/// Share of the window that is as good as all of it: no account is given more than 8 of 9 parts.
+const FULL: f64 = 0.8;
 
 /// From here on compared with the best, it shrinks.
 const SHRINK: f64 = 6.0;
 
 /// Times alone never shrink a window below this: noise must not stop an upstream.
 const LEAST_BY_TIME: f64 = 4.0;
-
-/// After so long the best is sought anew: the machine may have become slower.
-const SEEK_AGAIN: Duration = Duration::from_secs(600);
 
 /// The upstream's queue is looked at so often at most.
 const QUEUE_PAUSE: Duration = Duration::from_secs(1);
@@ -77,35 +78,22 @@ pub struct Window {
     ramp: Option<f64>,
     /// Whether it never shrank.
     is_starting: bool,
-    recent: f64,
-    samples: u32,
-    best: Best,
+    first: Trend,
+    pace: Trend,
     /// When it last shrank.
     shrunk: Option<Duration>,
-    /// Whether the upstream's own queue was too long when it was last looked at.
-    queues: bool,
+    queue: OwnQueue,
 }
 
-/// The least value of this period and the one before.
-#[derive(Debug)]
-struct Best {
-    now: f64,
-    before: f64,
-    since: Duration,
-}
-
-impl Best {
-    fn note(&mut self, value: f64, now: Duration) {
-        if now.saturating_sub(self.since) >= SEEK_AGAIN {
-            self.before = std::mem::replace(&mut self.now, f64::INFINITY);
-            self.since = now;
-        }
-        self.now = self.now.min(value);
-    }
-
-    fn value(&self) -> f64 {
-        self.now.min(self.before)
-    }
+/// The upstream's own queue when it was last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnQueue {
+    /// It does not say.
+    Unknown,
+    /// Nobody waits there for longer than a step.
+    Short,
+    /// They do.
+    Long,
 }
 
 impl Window {
@@ -116,11 +104,10 @@ impl Window {
             size: START,
             ramp: None,
             is_starting: true,
-            recent: 0.0,
-            samples: 0,
-            best: Best { now: f64::INFINITY, before: f64::INFINITY, since: Duration::ZERO },
+            first: Trend::default(),
+            pace: Trend::default(),
             shrunk: None,
-            queues: false,
+            queue: OwnQueue::Unknown,
         }
     }
 
@@ -142,21 +129,22 @@ impl Window {
 
     /// A first token came.
     pub fn first_token(&mut self, seen: FirstToken) {
-        let was_full = seen.in_flight >= self.limit();
+        let was_full = seen.in_flight as f64 >= FULL * self.limit() as f64;
         self.climb();
         let time = seen.now.saturating_sub(seen.sent).as_secs_f64();
-        self.note(time / (OVERHEAD + seen.computed as f64));
-        if self.samples < ENOUGH {
-            self.grow(was_full);
-            return;
-        }
-        self.best.note(self.recent, seen.now);
-        let best = self.best.value();
-        if self.recent > SHRINK * best {
+        self.first.note(time / (OVERHEAD + seen.computed as f64), 1.0, seen.now);
+        let (first, is_told) = (self.first.ratio(), self.queue != OwnQueue::Unknown);
+        if first > SHRINK && !is_told {
             self.shrink_by_time(seen);
-        } else if self.recent <= GROW * best {
+        } else if (first <= GROW || is_told) && self.pace.ratio() <= SLOW {
             self.grow(was_full);
         }
+    }
+
+    /// So many more tokens of a stream came in so much time.
+    pub fn tokens(&mut self, tokens: usize, time: Duration, now: Duration) {
+        let tokens = tokens as f64;
+        self.pace.note(time.as_secs_f64() / tokens, (tokens / PACE_TOKENS).min(1.0), now);
     }
 
     fn climb(&mut self) {
@@ -164,18 +152,8 @@ impl Window {
         self.ramp = self.ramp.map(|ramp| ramp + 1.0).filter(|ramp| *ramp < full);
     }
 
-    fn note(&mut self, sample: f64) {
-        if self.samples == 0 {
-            self.recent = sample;
-        }
-        self.samples = self.samples.saturating_add(1);
-        // The first samples count more, so that the very first is not believed for long.
-        let gain = GAIN.max(1.0 / f64::from(self.samples));
-        self.recent += gain * (sample.min(OUTLIER * self.recent) - self.recent);
-    }
-
     fn grow(&mut self, was_full: bool) {
-        if was_full && !self.queues && self.ramp.is_none() {
+        if was_full && self.queue != OwnQueue::Long && self.ramp.is_none() {
             let by = if self.is_starting { 1.0 } else { 1.0 / self.size.sqrt() };
             self.size = (self.size + by).min(MOST);
         }
@@ -201,11 +179,16 @@ impl Window {
         }
     }
 
-    /// What the upstream says of itself. One that says nothing of its queue has none.
+    /// What the upstream says of itself.
     pub fn probed(&mut self, running: Option<usize>, waiting: Option<usize>, now: Duration) {
         let usual = 1 + running.unwrap_or(0) / 16;
-        self.queues = waiting.is_some_and(|waiting| waiting > usual);
-        if self.queues && self.shrunk.is_none_or(|shrunk| now >= shrunk + QUEUE_PAUSE) {
+        self.queue = match waiting {
+            None => OwnQueue::Unknown,
+            Some(waiting) if waiting <= usual => OwnQueue::Short,
+            Some(_) => OwnQueue::Long,
+        };
+        let is_due = self.shrunk.is_none_or(|shrunk| now >= shrunk + QUEUE_PAUSE);
+        if self.queue == OwnQueue::Long && is_due {
             self.size = (0.8 * self.size).max(1.0);
             self.note_shrink(now);
         }
@@ -301,6 +284,40 @@ mod tests {
             window.probed(Some(64), Some(6), Duration::from_millis(100_000 + millis));
         }
         assert_eq!(window.limit(), before * 8 / 10);
+    }
+
+    #[test]
+    fn an_upstream_that_says_that_nobody_waits_is_believed_more_than_times() {
+        let mut window = Window::new(None);
+        run(&mut window, 100, |_| 0.02);
+        window.probed(Some(64), Some(0), Duration::from_secs(1));
+        let before = window.limit();
+        run(&mut window, 200, |_| 0.2);
+        let grown = window.limit();
+        assert!(grown > before, "{before}, then {grown}");
+        window.probed(Some(64), None, Duration::from_secs(10));
+        run(&mut window, 200, |_| 0.2);
+        assert!(window.limit() < grown, "{grown}, then {}", window.limit());
+    }
+
+    #[test]
+    fn it_stops_growing_where_one_more_stream_brings_little() {
+        let found = |per_stream: f64| {
+            let mut window = Window::new(None);
+            window.probed(Some(1), Some(0), Duration::ZERO);
+            for round in 0..20_000 {
+                let in_flight = window.limit();
+                // Requests come one by one in the beginning, as they do.
+                let streams = in_flight.min(1 + round / 32);
+                let step = Duration::from_secs_f64(4.6e-3 + per_stream * streams as f64);
+                window.tokens(64, 64 * step, Duration::ZERO);
+                let sent = Duration::ZERO;
+                window.first_token(FirstToken { sent, now: step, computed: 100, in_flight: streams });
+            }
+            window.limit()
+        };
+        let [gpu, cpu] = [6e-5, 1.4e-3].map(found);
+        assert!((300..600).contains(&gpu) && (8..32).contains(&cpu), "{gpu}, {cpu}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod measure;
 pub mod presets;
 pub mod replay;
 mod report;
+pub mod server;
 mod timed;
 mod timed_disk;
 mod timeline;

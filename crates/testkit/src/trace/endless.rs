@@ -35,18 +35,20 @@ impl Endless {
             ids.extend(request.ids);
             let most = (request.prompt_tokens - 1) / BLOCK;
             counted.findable +=
-                whole_blocks(&request).take(most).take_while(|block| chains.contains(block)).count() as u64;
-            chains.extend(whole_blocks(&request));
+                request.whole_blocks().take(most).take_while(|block| chains.contains(block)).count() as u64;
+            chains.extend(request.whole_blocks());
         }
         counted
     }
 }
 
-/// Names of the whole blocks of a prompt, each with everything before it.
-fn whole_blocks(request: &Recorded<'_>) -> impl Iterator<Item = u64> {
-    let whole = request.ids.iter().take(request.prompt_tokens / BLOCK);
-    whole.scan(0, |chain, id| {
-        *chain = mix(mix(*chain) ^ mix(!*id));
-        Some(*chain)
-    })
+impl Recorded<'_> {
+    /// Names of the whole blocks of the prompt, each with everything before it; none where no ids were recorded.
+    pub fn whole_blocks(&self) -> impl Iterator<Item = u64> {
+        let whole = self.ids.iter().take(self.prompt_tokens / BLOCK);
+        whole.scan(0, |chain, id| {
+            *chain = mix(mix(*chain) ^ mix(!*id));
+            Some(*chain)
+        })
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::ArgPredicate;
 use ropeway_engine::scheduler::Pace;
 use ropeway_engine::settings::DEFAULT_QUEUE;
 use ropeway_engine::{Settings, Speculation};
@@ -16,14 +17,20 @@ use super::share;
 /// Tokens of a block, as the executors use.
 const BLOCK_TOKENS: usize = 32;
 
+/// What a pool is made of, and requests that may wait for each of them, unless told.
+const POOL_MACHINE: &str = "h200-8b";
+const POOL_QUEUE: &str = "64";
+
 /// Fewest tokens that the KV memory holds.
 const LEAST_TOKENS: usize = 1024;
 
 /// A machine and how it is run.
 #[derive(Clone, Debug, Args)]
 pub struct MachineArgs {
-    /// The machine and its model; what follows changes parts of it
-    #[arg(long = "machine", value_name = "NAME", default_value = HARDWARE[0].name, value_parser = hardware)]
+    /// The machine and its model (of a pool: h200-8b, each of them); what follows
+    /// changes parts of it
+    #[arg(long = "machine", value_name = "NAME", default_value = HARDWARE[0].name,
+          default_value_if("pool", ArgPredicate::IsPresent, POOL_MACHINE), value_parser = hardware)]
     pub hardware: Hardware,
     /// What a step costs: STEP,TOKEN,ROW,PAIR[,READ] in seconds, or a file written by
     /// `ropeway bench model --json` (default: the machine's)
@@ -45,9 +52,10 @@ pub struct MachineArgs {
     /// (default: the machine's)
     #[arg(long, value_name = "MS")]
     itl_target: Option<u64>,
-    /// Requests that may wait before more are turned down
-    #[arg(long, default_value_t = DEFAULT_QUEUE)]
-    queue: usize,
+    /// Requests that may wait before more are turned down (of a pool: 64 for each
+    /// upstream)
+    #[arg(long, default_value_t = DEFAULT_QUEUE, default_value_if("pool", ArgPredicate::IsPresent, POOL_QUEUE))]
+    pub queue: usize,
     /// Draft tokens: as many as the engine finds worth it (auto), or N of a step
     /// at most
     #[arg(long, value_name = "auto|off|N", num_args = 0..=1, default_missing_value = crate::speculation::DEFAULT,

@@ -4,6 +4,7 @@ mod cost;
 mod kinds;
 mod machine;
 mod plot;
+mod pool;
 mod report;
 mod speculation;
 mod trace;
@@ -23,6 +24,7 @@ use ropeway_testkit::simulate::{Machine, Report, measure, simulate};
 use crate::failure::Failure;
 use crate::output::Output;
 use machine::MachineArgs;
+use pool::PoolArgs;
 use trace::TraceArgs;
 
 /// Requests of a workload, unless told.
@@ -62,6 +64,21 @@ Columns: first token and total count from a request's arrival, queued until
 its first step. `busy` is the share of time in which something was computed,
 `batch` the mean number of requests in a step, `kv` the mean share of blocks
 held. With --speculate every policy is also run without, on the same requests.
+
+Pools (--pool N) run the queue and the routing that `ropeway serve --upstream`
+uses, unchanged, over N upstreams. Each of these is a cost model of a server with
+continuous batching and a prefix cache. Three scenarios (--scenario):
+  routing    affinity, least-tokens, random and round-robin on the same users
+  failures   upstreams die and come back: what moves, what is lost
+  overload   half again what the pool can do; then half of it from 8 accounts
+Users chat in turns (60 %), send documents to an API (30 %) or bulk (10 %), most
+of them with the instructions of one of 64 applications first.
+  ropeway simulate --pool 16
+  ropeway simulate --pool 1000 --users 1000000 --scenario routing
+  ropeway simulate --pool 4,16,64 --trace conversation.jsonl --speed 4
+`cached` is the share of prompt tokens (blocks of a trace) that upstreams held,
+`expected` what the dispatcher knew of it. `window` is how many requests an
+upstream may have at a time. `gap` is from a broken stream to its next token.
 
 A trace is replayed with every size of memory, without a disk and with every
 size of one. Prompts are equal as far as the trace says, so that the engine's own
@@ -103,6 +120,8 @@ pub struct Simulate {
     machine: MachineArgs,
     #[command(flatten)]
     trace: TraceArgs,
+    #[command(flatten)]
+    pool: PoolArgs,
     /// Write a plot: first token (cumulative), and the queue over time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -132,12 +151,30 @@ impl Simulate {
         if self.measure_scheduler {
             return measure_scheduler(output, self.json);
         }
+        if !self.pool.pool.is_empty() {
+            return self.run_pool(output);
+        }
         if let Some(path) = &self.trace.trace {
             let policies = self.policies(&[PolicyKind::default()]);
             let plan = trace::Plan { policies: &policies, requests: self.requests, json: self.json };
             return self.trace.run(path, &self.machine, &plan, output);
         }
         self.run_workload(output)
+    }
+
+    fn run_pool(&self, output: &mut Output) -> Result<(), Failure> {
+        let options = pool::Options {
+            machine: &self.machine,
+            load: self.load,
+            seed: self.seed,
+            requests: self.requests,
+            svg: self.svg.as_ref(),
+            json: self.json,
+        };
+        match &self.trace.trace {
+            Some(path) => self.pool.replay(path, &self.trace, &options, output),
+            None => self.pool.run(&options, output),
+        }
     }
 
     fn run_workload(self, output: &mut Output) -> Result<(), Failure> {

@@ -40,7 +40,7 @@ pub struct TraceArgs {
     pub trace: Option<PathBuf>,
     /// How many times faster than recorded the requests of a trace come
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive, requires = "trace")]
-    speed: f64,
+    pub speed: f64,
     /// Sizes of KV memory to try, such as 40GB,110GB or endless (default: the
     /// machine's)
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = room::parse, requires = "trace")]
@@ -105,7 +105,7 @@ impl TraceArgs {
             trace: &trace,
             hardware,
             machine: base,
-            replay: Replay { speed: self.speed, timeout: Duration::from_secs_f64(self.timeout) },
+            replay: Replay { speed: self.speed, timeout: self.timeout() },
             disk: self.disk(hardware),
             bar,
         };
@@ -125,6 +125,22 @@ impl TraceArgs {
             Ok(output.json(&report::json(&subject, &bound, &outcomes))?)
         } else {
             Ok(report::print(output, &subject, &bound, &outcomes)?)
+        }
+    }
+
+    /// Seconds after which a request has failed.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.timeout)
+    }
+
+    /// Blocks that fit into the memory of each upstream of a pool, for which one size can be given.
+    pub fn pool_blocks(&self, hardware: Hardware, trace: &Trace) -> Result<usize, Failure> {
+        match self.memories(hardware)?[..] {
+            [memory] => Ok(memory.blocks(hardware.bytes(BLOCK), blocks(trace)).min(MOST_BLOCKS)),
+            _ => Err(Failure::new(
+                "the upstreams of a pool have one size of KV memory",
+                "give one size with --kv-memory, and run again for others",
+            )),
         }
     }
 
