@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -39,9 +40,6 @@ class Server:
                 break
         else:
             raise SystemExit(f"{self.command} ended")
-        asyncio.get_event_loop_policy()
-        import threading
-
         threading.Thread(target=lambda: [None for _ in self.process.stderr], daemon=True).start()
 
     def kill(self, how=signal.SIGKILL):
@@ -147,7 +145,7 @@ async def memory(binary):
 
 async def fairness(binary, model=TINY, tokens=100):
     keys = Path(tempfile.mkdtemp()) / "keys"
-    keys.write_text("".join(f"{key} name={name}\n" for name, key in KEYS.items()))
+    keys.write_text("".join(f"{key} name={name} metrics\n" for name, key in KEYS.items()))
     stage = Stage(binary, upstreams=2, model=model, front=["--api-keys-file", str(keys)])
 
     async def of_the_one(rounds):
@@ -173,15 +171,24 @@ async def fairness(binary, model=TINY, tokens=100):
         await many
         return first
 
-    alone = await of_the_one(20)
-    results = {at_once: [] for at_once in (1, 16, 200)}
-    for _ in range(3):
-        for at_once, firsts in results.items():
-            firsts.append(await beside(at_once))
+    # The windows find their size first; half of it is what two clients of equal rights would leave each other.
+    await beside(200)
+    places = sum(upstream["models"][0]["limit"] for upstream in told(stage, KEYS["b"])["upstreams"])
+    half = max(1, min(places, 200) // 2)
+    shares, floods = [], []
+    for _ in range(5):
+        shares.append(await beside(half))
+        floods.append(await beside(200))
     stage.end()
-    medians = {at_once: statistics.median(firsts) for at_once, firsts in results.items()}
-    print(f"fairness: first token of one client p50 {alone:.1f} ms alone; beside another with " + ", ".join(
-        f"{at_once} at a time {first:.1f} ms" for at_once, first in medians.items()))
+    ratios = [flood / share for flood, share in zip(floods, shares)]
+    print(f"fairness: first token of one client p50 {statistics.median(shares):.1f} ms beside another that has half of the {places} places, "
+          f"{statistics.median(floods):.1f} ms beside one with 200 requests open: {statistics.median(ratios):.2f}x of its share")
+
+
+def told(stage, key):
+    """What the front says about its upstreams."""
+    request = urllib.request.Request(f"http://127.0.0.1:{stage.front.port}/upstreams", headers={"authorization": f"Bearer {key}"})
+    return json.load(urllib.request.urlopen(request))
 
 
 async def kills(binary):
@@ -202,7 +209,8 @@ async def kills(binary):
                     print(f"  client {number}: {result!r:.300}")
                     continue
                 times = result[0]
-                longest = max(b - a for a, b in zip([0, *times], times))
+                # From the first token on: before it a stream may have waited for its turn.
+                longest = max(b - a for a, b in zip(times, times[1:]))
                 (gaps if killing else undisturbed).append(longest)
         victim.command[3] = f"127.0.0.1:{victim.port}"
         victim.start()

@@ -7,9 +7,9 @@
 //! ```
 //! A [`Dispatcher`] decides and counts; the caller acts. It has no clock, no I/O and no randomness: every call says what time it
 //! is, and the same calls give the same decisions, on real servers and in `ropeway simulate --pool`. No operation looks
-//! at all upstreams or at all requests, apart from [`Dispatcher::statuses`]. Memory is bounded by the settings and by the
+//! at all upstreams or at all requests, apart from [`Dispatcher::statuses`] and a stream that was broken off while all are full. Memory is bounded by the settings and by the
 //! requests in flight. It must never hand out a ticket twice without a [`requeue`](Dispatcher::requeue) between, nor give an
-//! upstream more requests than its limit.
+//! upstream more requests than its limit, but for streams that were broken off elsewhere.
 //!
 //! # Layout
 //! - [`types`]: what goes in and out.
@@ -36,7 +36,7 @@ pub mod types;
 mod upstream;
 mod window;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use ropeway_engine::ClientId;
@@ -72,6 +72,8 @@ pub struct Dispatcher {
     roster: Roster,
     router: Router,
     budget: Budget,
+    /// Streams that were broken off and wait, the oldest first: their readers see them stand still.
+    broken_off: BTreeSet<Ticket>,
 }
 
 impl Dispatcher {
@@ -89,6 +91,7 @@ impl Dispatcher {
             roster: Roster::default(),
             router: Router::new(settings),
             budget: Budget::default(),
+            broken_off: BTreeSet::new(),
         }
     }
 
@@ -122,12 +125,25 @@ impl Dispatcher {
     pub fn next(&mut self, now: Duration) -> Option<Assignment> {
         self.roster.advance(now);
         if !self.roster.has_room() {
-            return None;
+            return self.next_broken_off(now);
         }
         let ticket = self.queue.next(self, now)?;
         let request = self.requests.get(&ticket)?;
-        let waiter = request.waiter()?;
         let route = self.router.choose(&request.ask, request.avoided, &self.roster)?;
+        self.assign(ticket, route, now)
+    }
+
+    /// A stream that was broken off goes on at once, beyond the limit that was found for an upstream, as far as that bears it.
+    fn next_broken_off(&mut self, now: Duration) -> Option<Assignment> {
+        let ticket = *self.broken_off.first()?;
+        let request = self.requests.get(&ticket)?;
+        let upstream = self.roster.bearing_one_more(request.avoided)?;
+        let route = self.router.to(&request.ask, upstream, &self.roster)?;
+        self.assign(ticket, route, now)
+    }
+
+    fn assign(&mut self, ticket: Ticket, route: Route, now: Duration) -> Option<Assignment> {
+        let waiter = self.requests.get(&ticket)?.waiter()?;
         self.leave_queue(waiter, now);
         self.queue.took_turn(waiter.class, now);
         self.send(waiter, route, now);
@@ -136,6 +152,7 @@ impl Dispatcher {
 
     fn leave_queue(&mut self, waiter: Waiter, now: Duration) {
         self.queue.remove(waiter);
+        self.broken_off.remove(&waiter.ticket);
         if !waiter.has_failed {
             self.places.leave(waiter.client.account, 1, now);
         }
@@ -222,6 +239,9 @@ impl Dispatcher {
             return Err(spent);
         }
         let waiter = request.wait_again(ticket, run.upstream, now);
+        if request.generated > 0 {
+            self.broken_off.insert(ticket);
+        }
         self.shares.end(waiter.client.account);
         self.roster.change(run.upstream, |upstream| {
             upstream.lost_request(run.has_tokens());
@@ -276,6 +296,7 @@ impl Dispatcher {
         let idle = |status: UpstreamStatus| status.in_flight == 0 && status.outstanding_tokens == 0;
         self.requests.is_empty()
             && self.queue.len() == 0
+            && self.broken_off.is_empty()
             && self.places.taken() == 0
             && self.clients.is_empty()
             && self.shares.is_empty()

@@ -73,6 +73,23 @@ fn all_streams_of_a_killed_upstream_go_on_at_the_other_and_it_comes_back_slowly(
 }
 
 #[test]
+fn a_stream_that_was_broken_off_goes_on_beyond_a_limit_that_was_found_but_not_beyond_one_that_was_given() {
+    for (concurrency, goes_on) in [(None, true), (NonZeroUsize::new(8), false)] {
+        let mut dispatcher = Dispatcher::new(&Settings::default());
+        let ids = [(); 2].map(|()| dispatcher.add(Capacity { concurrency, ..Capacity::default() }));
+        enqueue(&mut dispatcher, 0..16);
+        let sent = send_all(&mut dispatcher, NOW);
+        assert_eq!(sent.len(), 16, "both are full");
+        let lost = sent.iter().find(|assignment| assignment.upstream == ids[0]).unwrap().ticket;
+        dispatcher.tokens(lost, 1, at(1));
+        dispatcher.probed(ids[0], Probe::Down, at(2));
+        dispatcher.requeue(lost, Ended::Failed, at(2)).unwrap();
+        let again = send_all(&mut dispatcher, at(2));
+        assert_eq!(again.iter().any(|assignment| assignment.ticket == lost), goes_on, "{concurrency:?}");
+    }
+}
+
+#[test]
 fn when_all_are_down_requests_wait_for_the_first_that_comes_back() {
     let (mut dispatcher, ids) = pool(3, 4);
     for id in &ids {

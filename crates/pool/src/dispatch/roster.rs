@@ -160,6 +160,14 @@ impl Roster {
         self.get(holder.upstream).filter(|upstream| upstream.holder() == holder && upstream.has_room())
     }
 
+    /// The least loaded upstream that bears one more stream, with room or without; `avoided` only if there is no other.
+    pub fn bearing_one_more(&self, avoided: Option<UpstreamId>) -> Option<UpstreamId> {
+        let avoided = avoided.filter(|_| self.active.count > 1);
+        let bearing = self.upstreams.iter().flatten().filter(|upstream| upstream.bears_one_more());
+        let others = bearing.filter(|upstream| Some(upstream.id()) != avoided);
+        others.min_by(|a, b| a.load().total_cmp(&b.load())).map(Upstream::id)
+    }
+
     /// Outstanding tokens for their weight of all that are given requests, on the mean.
     pub fn mean_load(&self) -> f64 {
         if self.active.count == 0 { 0.0 } else { self.active.outstanding as f64 / self.active.weight }

@@ -75,6 +75,12 @@ impl Router {
             Routing::RoundRobin => u64::from(upstream.0) + 1,
             _ => self.steps + 1,
         };
+        self.to(ask, upstream, roster)
+    }
+
+    /// The way to an upstream that is chosen already.
+    pub fn to(&self, ask: &Ask, upstream: UpstreamId, roster: &Roster) -> Option<Route> {
+        let known = &ask.prefix[..self.prefixes.known(&ask.prefix)];
         let holder = roster.get(upstream)?.holder();
         let cached_tokens = self.cached_tokens(known, holder, ask);
         Some(Route { upstream, cached_tokens })

@@ -118,6 +118,16 @@ impl Upstream {
         Room { taken: self.in_flight, most: self.window.limit() }
     }
 
+    /// Whether a stream that was broken off elsewhere may go on here beyond the limit.
+    pub fn bears_one_more(&self) -> bool {
+        self.is_in() && self.in_flight < self.window.limit_for_streams()
+    }
+
+    /// Its number.
+    pub fn id(&self) -> UpstreamId {
+        self.id
+    }
+
     /// Whether nothing is left of one that was removed.
     pub fn is_gone(&self) -> bool {
         self.is_leaving && self.in_flight == 0

@@ -31,6 +31,9 @@ const START: f64 = 8.0;
 /// Most requests, whatever is found: more than any server computes together.
 const MOST: f64 = 2048.0;
 
+/// So many times its window an upstream bears for a while when others fail.
+const BEARABLE: usize = 4;
+
 /// What a prompt costs besides its tokens, in tokens: the step it waits for.
 const OVERHEAD: f64 = 512.0;
 
@@ -115,6 +118,11 @@ impl Window {
     pub fn limit(&self) -> usize {
         let limit = self.full();
         (self.ramp.map_or(limit, |ramp| ramp.min(limit)) as usize).max(1)
+    }
+
+    /// The same where streams that were broken off elsewhere are among them: a window that was found is not a wall.
+    pub fn limit_for_streams(&self) -> usize {
+        if self.fixed.is_some() { self.limit() } else { BEARABLE * self.limit() }
     }
 
     /// The limit without a slow return.
