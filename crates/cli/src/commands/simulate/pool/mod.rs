@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! source.rs    where requests come from: crowd.rs (users), recorded.rs (a trace)
-//! world.rs     events between source, dispatcher and servers        calendar.rs   their order
+//! world.rs     events between source, dispatcher and servers        calendar.rs   their order; flights.rs: requests on their way
 //! scenario.rs  what is tried: routing, failures, overload            outcome.rs    what it came to
 //! report.rs    tables; json.rs: the same for programs                plot.rs       first tokens by routing
 //! ```
 
 mod calendar;
 mod crowd;
+mod flights;
 mod json;
 mod outcome;
 mod plot;
