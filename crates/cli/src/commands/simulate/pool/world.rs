@@ -10,43 +10,18 @@
 
 use std::time::Duration;
 
-use ropeway_pool::dispatch::{Ask, Assignment, Capacity, Dispatcher, Ended, Probe, Settings};
+use ropeway_pool::dispatch::{Ask, Assignment, Dispatcher, Ended, Probe};
 use ropeway_testkit::rng::Rng;
-use ropeway_testkit::simulate::server::{Job, Progress, Said, Server, ServerModel};
+use ropeway_testkit::simulate::server::{Job, Progress, Said, Server};
 
 use super::calendar::{Calendar, Event};
 use super::flights::{Flight, Flights};
 use super::outcome::{PoolOutcome, Throughput, Windows};
+use super::plan::{Deaths, PoolPlan};
 use super::source::Source;
 
 /// How often servers are probed.
 const PROBES: Duration = Duration::from_secs(1);
-
-/// How often servers die, and for how long.
-#[derive(Clone, Copy, Debug)]
-pub struct Deaths {
-    /// Mean time from one death of a server to its next.
-    pub every: Duration,
-    /// How long it takes to start again.
-    pub lasts: Duration,
-}
-
-/// A pool, and what happens to it.
-#[derive(Clone, Copy, Debug)]
-pub struct PoolPlan {
-    /// How many servers.
-    pub servers: usize,
-    /// What each can do.
-    pub model: ServerModel,
-    /// What each may be given.
-    pub capacity: Capacity,
-    /// The dispatcher in front.
-    pub settings: Settings,
-    /// How servers die, if they do.
-    pub deaths: Option<Deaths>,
-    /// For deaths.
-    pub seed: u64,
-}
 
 /// Everything that there is.
 pub struct World<'a, S> {
