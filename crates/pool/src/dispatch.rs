@@ -17,8 +17,10 @@
 //!   much of the upstreams an account may have.
 //! - `roster`, `upstream`: upstreams in order, and one of them; `window`, `trend`: how many requests it may have; `health`: whether it is
 //!   given any.
-//! - `route`: which of them; `prefixes`, `lru`: who holds what. `budget`: how often something is tried again.
+//! - `route`: which of them; `prefixes`, `lru`: who holds what. `budget`, `avoided`: how often something is tried again, and
+//!   where not.
 
+mod avoided;
 mod budget;
 mod health;
 mod ledger;
@@ -129,7 +131,7 @@ impl Dispatcher {
         }
         let ticket = self.queue.next(self, now)?;
         let request = self.requests.get(&ticket)?;
-        let route = self.router.choose(&request.ask, request.avoided, &self.roster)?;
+        let route = self.router.choose(&request.ask, &request.avoided, &self.roster)?;
         self.assign(ticket, route, now)
     }
 
@@ -137,7 +139,7 @@ impl Dispatcher {
     fn next_broken_off(&mut self, now: Duration) -> Option<Assignment> {
         let ticket = *self.broken_off.first()?;
         let request = self.requests.get(&ticket)?;
-        let upstream = self.roster.bearing_one_more(request.avoided)?;
+        let upstream = self.roster.bearing_one_more(&request.avoided)?;
         let route = self.router.to(&request.ask, upstream, &self.roster)?;
         self.assign(ticket, route, now)
     }
@@ -196,8 +198,7 @@ impl Dispatcher {
         let Some(request) = self.requests.get_mut(&ticket) else { return };
         let Some(run) = request.run() else { return };
         let (upstream, came) = (run.upstream, run.tokens(tokens, now));
-        request.generated += tokens;
-        request.tries.progressed();
+        request.progressed(tokens);
         self.roster.change(upstream, |upstream| upstream.tokens(came, now));
     }
 
@@ -311,8 +312,7 @@ impl Dispatcher {
 
 impl Rules for Dispatcher {
     fn may_go(&self, ticket: Ticket) -> bool {
-        let avoided = self.requests.get(&ticket).and_then(|request| request.avoided);
-        !avoided.is_some_and(|avoided| self.roster.should_wait(avoided))
+        self.requests.get(&ticket).is_some_and(|request| !self.roster.should_wait(&request.avoided))
     }
 
     fn may_start(&self, account: u64) -> bool {

@@ -12,6 +12,7 @@ use ropeway_generation::{
 };
 use ropeway_grammar::{GrammarSpec, Strictness};
 use ropeway_openai::chat::ChatRender;
+use ropeway_openai::sampling::TokenShape;
 use ropeway_openai::{ChatCompletionRequest, Defaults};
 use ropeway_pool::chat::{AnswerReader, body};
 use ropeway_pool::settings::Kind;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::avoided::Avoided;
 use super::budget::Tries;
 use super::queue::Waiter;
 use super::types::{Ask, Ended, Ticket, UpstreamId};
@@ -18,8 +19,8 @@ pub struct Request {
     pub generated: usize,
     /// How often it was tried.
     pub tries: Tries,
-    /// Where it failed last.
-    pub avoided: Option<UpstreamId>,
+    /// Where it failed.
+    pub avoided: Avoided,
     came: Duration,
 }
 
@@ -86,7 +87,7 @@ impl Request {
         let deadline = ask.queue_timeout.map(|timeout| now + timeout);
         let waiter = Waiter { ticket, client: ask.client, class: ask.class, deadline, has_failed: false };
         let stage = Stage::Waiting(waiter);
-        Self { ask, stage, generated: 0, tries: Tries::default(), avoided: None, came: now }
+        Self { ask, stage, generated: 0, tries: Tries::default(), avoided: Avoided::default(), came: now }
     }
 
     /// The request in the queue.
@@ -103,6 +104,13 @@ impl Request {
             Stage::Running(run) => Some(run),
             Stage::Waiting(_) => None,
         }
+    }
+
+    /// Tokens came: what failed before was something else.
+    pub fn progressed(&mut self, tokens: usize) {
+        self.generated += tokens;
+        self.tries.progressed();
+        self.avoided = Avoided::default();
     }
 
     /// Whether it was ever at an upstream.
@@ -125,7 +133,7 @@ impl Request {
         let Ask { client, class, queue_timeout, .. } = self.ask;
         let deadline = queue_timeout.map(|timeout| since + timeout);
         let waiter = Waiter { ticket, client, class, deadline, has_failed: true };
-        self.avoided = Some(failed_at);
+        self.avoided.add(failed_at);
         self.stage = Stage::Waiting(waiter);
         waiter
     }

@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::avoided::Avoided;
 use super::prefixes::Holder;
 use super::share::Room;
 use super::types::{Capacity, UpstreamId, UpstreamStatus};
@@ -150,9 +151,14 @@ impl Roster {
         !self.with_room.is_empty()
     }
 
-    /// Whether a request that had better not go to `avoided` should wait for another upstream to have room.
-    pub fn should_wait(&self, avoided: UpstreamId) -> bool {
-        self.active.count > 1 && self.with_room.len() == 1 && self.with_room.contains(&avoided)
+    /// Whether a request that failed had better wait for another upstream to have room: for one where it did not fail, or at
+    /// least for one where it did not fail last.
+    pub fn should_wait(&self, avoided: &Avoided) -> bool {
+        let failed_at = avoided.iter().filter(|id| self.get(*id).is_some_and(Upstream::is_in)).count();
+        let is_elsewhere = |id: &UpstreamId| {
+            if self.active.count > failed_at { !avoided.contains(*id) } else { avoided.latest() != Some(*id) }
+        };
+        self.active.count > 1 && !self.with_room.iter().take(failed_at + 1).any(is_elsewhere)
     }
 
     /// The upstream, if it has room and still holds what it held.
@@ -160,11 +166,10 @@ impl Roster {
         self.get(holder.upstream).filter(|upstream| upstream.holder() == holder && upstream.has_room())
     }
 
-    /// The least loaded upstream that bears one more stream, with room or without; `avoided` only if there is no other.
-    pub fn bearing_one_more(&self, avoided: Option<UpstreamId>) -> Option<UpstreamId> {
-        let avoided = avoided.filter(|_| self.active.count > 1);
+    /// The least loaded upstream that bears one more stream, with room or without, and at which it has not failed.
+    pub fn bearing_one_more(&self, avoided: &Avoided) -> Option<UpstreamId> {
         let bearing = self.upstreams.iter().flatten().filter(|upstream| upstream.bears_one_more());
-        let others = bearing.filter(|upstream| Some(upstream.id()) != avoided);
+        let others = bearing.filter(|upstream| !avoided.contains(upstream.id()));
         others.min_by(|a, b| a.load().total_cmp(&b.load())).map(Upstream::id)
     }
 

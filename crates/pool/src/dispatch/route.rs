@@ -10,6 +10,7 @@
 //! slowest of all, and nobody waits behind more tokens than another upstream would take to compute. Where nothing is known of a
 //! prompt the load decides, and from then on its upstream is known. It decides and remembers, and never changes an upstream.
 
+use super::avoided::Avoided;
 use super::lru::Lru;
 use super::prefixes::{Holder, Prefixes};
 use super::roster::Roster;
@@ -60,8 +61,8 @@ impl Router {
         }
     }
 
-    /// Chooses among the upstreams with room; `avoided` only if there is no other.
-    pub fn choose(&mut self, ask: &Ask, avoided: Option<UpstreamId>, roster: &Roster) -> Option<Route> {
+    /// Chooses among the upstreams with room; those where it failed only if there is no other, the latest last.
+    pub fn choose(&mut self, ask: &Ask, avoided: &Avoided, roster: &Roster) -> Option<Route> {
         let known = &ask.prefix[..self.prefixes.known(&ask.prefix)];
         let choice = Choice { router: self, ask, known, avoided, roster };
         let upstream = match self.routing {
@@ -70,7 +71,7 @@ impl Router {
             Routing::Random => choice.first_from(random(self.steps, roster.ever())),
             Routing::RoundRobin => choice.first_from(self.steps as u32),
         }
-        .or(avoided.filter(|avoided| roster.get(*avoided).is_some_and(Upstream::has_room)))?;
+        .or_else(|| avoided.iter().find(|id| roster.get(*id).is_some_and(Upstream::has_room)))?;
         self.steps = match self.routing {
             Routing::RoundRobin => u64::from(upstream.0) + 1,
             _ => self.steps + 1,
@@ -107,7 +108,7 @@ struct Choice<'a> {
     ask: &'a Ask,
     /// Blocks of the prompt that anybody held.
     known: &'a [u64],
-    avoided: Option<UpstreamId>,
+    avoided: &'a Avoided,
     roster: &'a Roster,
 }
 
@@ -161,7 +162,7 @@ impl Choice<'_> {
     }
 
     fn avoids(&self, upstream: UpstreamId) -> bool {
-        self.avoided == Some(upstream)
+        self.avoided.contains(upstream)
     }
 }
 
@@ -199,7 +200,7 @@ mod tests {
         /// Sends a prompt, which stays at its upstream; its number.
         fn send(&mut self, prefix: &[u64], session: Option<u64>) -> u32 {
             let ask = ask(prefix, session);
-            let route = self.router.choose(&ask, None, &self.roster).unwrap();
+            let route = self.router.choose(&ask, &Avoided::default(), &self.roster).unwrap();
             let sending =
                 Sending { prompt: ask.prompt_tokens, cached: route.cached_tokens, answer: ask.answer_tokens };
             self.roster.change(route.upstream, |upstream| {
@@ -228,7 +229,8 @@ mod tests {
         let mut pool = Pool::new(Routing::Affinity, 3);
         assert_eq!([pool.send(&[1, 2, 3], None), pool.send(&[1, 9], None), pool.send(&[7], None)], [0, 0, 1]);
         assert_eq!([pool.send(&[7, 8], None), pool.send(&[1, 2, 3, 4], None)], [1, 0]);
-        let known = pool.router.choose(&ask(&[1, 2, 3, 4, 5], None), None, &pool.roster).unwrap();
+        let known =
+            pool.router.choose(&ask(&[1, 2, 3, 4, 5], None), &Avoided::default(), &pool.roster).unwrap();
         assert_eq!(known, Route { upstream: UpstreamId(0), cached_tokens: 4 * 128 });
         assert_eq!(pool.send(&[40], None), 2);
     }
@@ -265,7 +267,7 @@ mod tests {
         pool.roster.change(UpstreamId(0), |upstream| upstream.probed(Probe::Down, Duration::ZERO));
         let up = Probe::Up { running: None, waiting: None };
         pool.roster.change(UpstreamId(0), |upstream| upstream.probed(up, Duration::ZERO));
-        let route = pool.router.choose(&ask(&[1, 2], Some(1)), None, &pool.roster).unwrap();
+        let route = pool.router.choose(&ask(&[1, 2], Some(1)), &Avoided::default(), &pool.roster).unwrap();
         assert_eq!(route, Route { upstream: UpstreamId(1), cached_tokens: 0 });
     }
 
@@ -286,9 +288,10 @@ mod tests {
         for routing in Routing::ALL {
             let mut pool = Pool::new(routing, 1);
             pool.send(&[1], None);
-            let avoided = Some(UpstreamId(0));
+            let mut avoided = Avoided::default();
+            avoided.add(UpstreamId(0));
             let again =
-                |pool: &mut Pool| pool.router.choose(&ask(&[1], None), avoided, &pool.roster).unwrap();
+                |pool: &mut Pool| pool.router.choose(&ask(&[1], None), &avoided, &pool.roster).unwrap();
             assert_eq!(again(&mut pool).upstream, UpstreamId(0));
             pool.roster.add(Capacity::default());
             assert_eq!(again(&mut pool).upstream, UpstreamId(1));

@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! source.rs    where requests come from: crowd.rs (users), recorded.rs (a trace)
-//! world.rs     events between source, dispatcher and servers        calendar.rs   their order
+//! plan.rs      the pool, and how its servers die
+//! world.rs     events between source, dispatcher and servers        calendar.rs   their order; flights.rs: requests on their way
 //! scenario.rs  what is tried: routing, failures, overload            outcome.rs    what it came to
 //! report.rs    tables; json.rs: the same for programs                plot.rs       first tokens by routing
 //! ```
 
 mod calendar;
 mod crowd;
+mod flights;
 mod json;
 mod outcome;
+mod plan;
 mod plot;
 mod recorded;
 mod report;
@@ -34,9 +37,10 @@ use super::machine::MachineArgs;
 use super::{TraceArgs, progress};
 use crate::failure::Failure;
 use crate::output::Output;
+use plan::PoolPlan;
 use recorded::RecordedSource;
 use scenario::{Load, Run, Scenario};
-use world::{PoolPlan, World};
+use world::World;
 
 /// Users for each upstream, and the fewest: some minutes of work for a small pool, one or two for a large one.
 const USERS_PER_UPSTREAM: usize = 1000;

@@ -8,7 +8,8 @@ use ropeway_pool::dispatch::Routing;
 
 use super::crowd::{Crowd, CrowdPlan, Demand};
 use super::outcome::PoolOutcome;
-use super::world::{Deaths, PoolPlan, World};
+use super::plan::{Deaths, PoolPlan};
+use super::world::World;
 
 /// Share of the pool's capacity that is asked for, unless told.
 const USUAL_LOAD: f64 = 0.7;

@@ -8,60 +8,20 @@
 //! Nothing here decides who is served or where; it carries decisions out and counts. A dead server refuses connections at once,
 //! and streams that it had go on elsewhere from the tokens they have.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use ropeway_pool::dispatch::{Ask, Assignment, Capacity, Dispatcher, Ended, Probe, Settings, Ticket};
+use ropeway_pool::dispatch::{Ask, Assignment, Dispatcher, Ended, Probe};
 use ropeway_testkit::rng::Rng;
-use ropeway_testkit::simulate::server::{Job, Progress, Said, Server, ServerModel};
+use ropeway_testkit::simulate::server::{Job, Progress, Said, Server};
 
 use super::calendar::{Calendar, Event};
+use super::flights::{Flight, Flights};
 use super::outcome::{PoolOutcome, Throughput, Windows};
-use super::source::{Question, Source};
+use super::plan::{Deaths, PoolPlan};
+use super::source::Source;
 
 /// How often servers are probed.
 const PROBES: Duration = Duration::from_secs(1);
-
-/// How often servers die, and for how long.
-#[derive(Clone, Copy, Debug)]
-pub struct Deaths {
-    /// Mean time from one death of a server to its next.
-    pub every: Duration,
-    /// How long it takes to start again.
-    pub lasts: Duration,
-}
-
-/// A pool, and what happens to it.
-#[derive(Clone, Copy, Debug)]
-pub struct PoolPlan {
-    /// How many servers.
-    pub servers: usize,
-    /// What each can do.
-    pub model: ServerModel,
-    /// What each may be given.
-    pub capacity: Capacity,
-    /// The dispatcher in front.
-    pub settings: Settings,
-    /// How servers die, if they do.
-    pub deaths: Option<Deaths>,
-    /// For deaths.
-    pub seed: u64,
-}
-
-/// A request on its way.
-#[derive(Debug)]
-struct Flight {
-    who: u32,
-    ticket: Ticket,
-    question: Question,
-    came: Duration,
-    /// Tokens of its answer before this attempt, and in it as far as the dispatcher knows.
-    before: usize,
-    told: usize,
-    has_token: bool,
-    /// When the attempt before this one broke off.
-    broken: Option<Duration>,
-}
 
 /// Everything that there is.
 pub struct World<'a, S> {
@@ -69,9 +29,7 @@ pub struct World<'a, S> {
     dispatcher: Dispatcher,
     servers: Vec<Server>,
     is_dead: Vec<bool>,
-    flights: Vec<Option<Flight>>,
-    free: Vec<usize>,
-    by_ticket: HashMap<Ticket, usize>,
+    flights: Flights,
     /// Visitors who come back.
     returning: usize,
     calendar: Calendar,
@@ -97,9 +55,7 @@ impl<'a, S: Source> World<'a, S> {
             dispatcher,
             servers: (0..plan.servers).map(|_| Server::new(plan.model)).collect(),
             is_dead: vec![false; plan.servers],
-            flights: Vec::new(),
-            free: Vec::new(),
-            by_ticket: HashMap::new(),
+            flights: Flights::default(),
             returning: 0,
             calendar: Calendar::default(),
             now: Duration::ZERO,
@@ -133,7 +89,7 @@ impl<'a, S: Source> World<'a, S> {
     }
 
     fn is_open(&self) -> bool {
-        self.has_more || self.returning > 0 || !self.by_ticket.is_empty()
+        self.has_more || self.returning > 0 || !self.flights.is_empty()
     }
 
     fn happen(&mut self, event: Event) {
@@ -189,39 +145,13 @@ impl<'a, S: Source> World<'a, S> {
             self.source.gone(who);
             return;
         };
-        let came = self.now;
-        self.take_off(Flight {
-            who,
-            ticket,
-            question,
-            came,
-            before: 0,
-            told: 0,
-            has_token: false,
-            broken: None,
-        });
-    }
-
-    fn take_off(&mut self, flight: Flight) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.flights.push(None);
-            self.flights.len() - 1
-        });
-        self.by_ticket.insert(flight.ticket, slot);
-        self.flights[slot] = Some(flight);
-    }
-
-    fn land(&mut self, slot: usize) -> Option<Flight> {
-        let flight = self.flights[slot].take()?;
-        self.by_ticket.remove(&flight.ticket);
-        self.free.push(slot);
-        Some(flight)
+        self.flights.add(Flight::new(who, ticket, question, self.now));
     }
 
     /// Does what the dispatcher decides.
     fn dispatch(&mut self) {
         for ticket in self.dispatcher.expired(self.now) {
-            if let Some(flight) = self.by_ticket.get(&ticket).copied().and_then(|slot| self.land(slot)) {
+            if let Some(flight) = self.flights.slot(ticket).and_then(|slot| self.flights.remove(slot)) {
                 self.outcome.seen(&flight.question).failed += 1;
                 self.source.gone(flight.who);
             }
@@ -237,8 +167,8 @@ impl<'a, S: Source> World<'a, S> {
     }
 
     fn send(&mut self, Assignment { ticket, upstream, cached_tokens }: Assignment) {
-        let Some(slot) = self.by_ticket.get(&ticket).copied() else { return };
-        let Some(flight) = &mut self.flights[slot] else { return };
+        let Some(slot) = self.flights.slot(ticket) else { return };
+        let Some(flight) = self.flights.get_mut(slot) else { return };
         flight.told = 0;
         let server = upstream.index();
         if self.is_dead[server] {
@@ -281,7 +211,7 @@ impl<'a, S: Source> World<'a, S> {
 
     fn first_token(&mut self, slot: usize, cached: usize) {
         let (now, block_tokens) = (self.now, self.block_tokens);
-        let Some(flight) = &mut self.flights[slot] else { return };
+        let Some(flight) = self.flights.get_mut(slot) else { return };
         self.dispatcher.first_token(flight.ticket, now);
         let (broken, went_on) = (flight.broken.take(), std::mem::replace(&mut flight.has_token, true));
         if let Some(broken) = broken.filter(|_| went_on) {
@@ -300,7 +230,7 @@ impl<'a, S: Source> World<'a, S> {
     }
 
     fn done(&mut self, slot: usize) {
-        let Some(flight) = self.land(slot) else { return };
+        let Some(flight) = self.flights.remove(slot) else { return };
         let tokens = flight.question.answer - flight.before - flight.told;
         self.dispatcher.tokens(flight.ticket, tokens, self.now);
         self.dispatcher.ended(flight.ticket, Ended::Done, self.now);
@@ -329,7 +259,7 @@ impl<'a, S: Source> World<'a, S> {
     fn look_at(&mut self, server: usize) -> Probe {
         let (now, server) = (self.now, &self.servers[server]);
         for Progress { id, tokens } in server.progress(now) {
-            let Some(flight) = &mut self.flights[id as usize] else { continue };
+            let Some(flight) = self.flights.get_mut(id as usize) else { continue };
             self.dispatcher.tokens(flight.ticket, tokens - flight.told, now);
             flight.told = tokens;
         }
@@ -354,7 +284,7 @@ impl<'a, S: Source> World<'a, S> {
     /// An attempt failed after so many tokens.
     fn broke_off(&mut self, Progress { id, tokens }: Progress) {
         let slot = id as usize;
-        let Some(flight) = &mut self.flights[slot] else { return };
+        let Some(flight) = self.flights.get_mut(slot) else { return };
         self.dispatcher.tokens(flight.ticket, tokens - flight.told, self.now);
         flight.before += tokens;
         flight.told = 0;
@@ -362,7 +292,7 @@ impl<'a, S: Source> World<'a, S> {
         if self.dispatcher.requeue(flight.ticket, Ended::Failed, self.now).is_ok() {
             return;
         }
-        if let Some(flight) = self.land(slot) {
+        if let Some(flight) = self.flights.remove(slot) {
             self.outcome.lost += 1;
             self.outcome.seen(&flight.question).failed += 1;
             self.source.gone(flight.who);
