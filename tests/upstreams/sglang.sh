@@ -9,7 +9,8 @@ fi
 . tests/upstreams/servers.sh
 
 [ -x "$upstreams/sglang/bin/sglang" ] || install sglang 'sglang[all]'
-model="${MODEL:-$PWD/tests/fixtures/models/llama}"
+: "${MODEL:?names the model: a folder, or a name of the hub}"
+model="$MODEL"
 for flags in "" "--incremental-streaming-output"; do
   port=$(free_port)
   # shellcheck disable=SC2086
