@@ -46,6 +46,21 @@ async fn its_own_end_token_is_none_of_the_answer_and_keeps_the_connection() {
 }
 
 #[tokio::test]
+async fn an_end_of_its_own_that_nobody_named_is_none_of_the_answer_either() {
+    let server = llama(|_| events_then(&[event(10, "a", 1), event(0, "", 2), last("eos")], Then::End)).await;
+    let params = SamplingParams::greedy();
+    let events = answered(&server.upstream(json!({})), &ask(&params)).await;
+    assert_eq!(events, [tokens(&[10]), finished(Ending::End(0))]);
+    // A token that shows nothing and is no end comes with what follows it.
+    let server = llama(|_| {
+        events_then(&[event(1, "", 1), event(10, "a", 2), event(1, "", 3), last("limit")], Then::End)
+    })
+    .await;
+    let events = answered(&server.upstream(json!({})), &ask(&params)).await;
+    assert_eq!(events, [tokens(&[1, 10]), tokens(&[1]), finished(Ending::Length)]);
+}
+
+#[tokio::test]
 async fn an_end_that_it_does_not_know_closes_the_connection() {
     let mut server =
         llama(|_| events_then(&[event(10, "a", 1), event(2, "b", 2), event(11, "c", 3)], Then::Stall)).await;
@@ -97,7 +112,7 @@ async fn log_probabilities_are_read() {
 async fn what_is_asked_is_put_into_its_words() {
     let server = llama(|_| events_then(&[last("limit")], Then::End)).await;
     let logit_bias = vec![(3, f32::NEG_INFINITY), (4, 1.5)];
-    let params = SamplingParams { logit_bias, ..SamplingParams::greedy() };
+    let params = SamplingParams { logit_bias, presence_penalty: 0.5, ..SamplingParams::greedy() };
     let grammar = GrammarSpec::Choice(vec!["say \"a\"".into(), "b".into()]);
     answered(&server.upstream(json!({})), &TokenAsk { grammar: Some(&grammar), ..ask(&params) }).await;
     let body = &server.asked("/completion")[0].body;
@@ -106,7 +121,7 @@ async fn what_is_asked_is_put_into_its_words() {
         json!({
             "model": "m", "prompt": [5, 6, 7], "n_predict": 8, "stream": true, "return_tokens": true, "cache_prompt": true,
             "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0,
-            "presence_penalty": 0.0, "frequency_penalty": 0.0, "repeat_last_n": -1, "ignore_eos": false,
+            "presence_penalty": 0.5, "frequency_penalty": 0.0, "repeat_last_n": 11, "ignore_eos": false,
             "logit_bias": [[3, false], [4, 1.5]], "grammar": "root ::= \"say \\\"a\\\"\" | \"b\"",
         })
     );

@@ -11,6 +11,9 @@
 //! A token that ends in the middle of a character is not streamed: the next event holds the character's text and its last token only. The
 //! number of tokens so far shows the gap, and the text is spelled in tokens again.
 //!
+//! An end token of the model's own comes without text, and the last event follows it. A token without text is therefore held until the next
+//! event says what it was.
+//!
 //! Penalties of presence and frequency count the prompt's tokens too, which is this server's way.
 
 use std::borrow::Cow;
@@ -43,7 +46,6 @@ struct Body<'a> {
     repeat_penalty: f32,
     presence_penalty: f32,
     frequency_penalty: f32,
-    /// All tokens of prompt and answer where nothing else is asked for; the server keeps memory for so many.
     repeat_last_n: usize,
     ignore_eos: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,9 +100,7 @@ pub(super) fn word(ask: &TokenAsk<'_>) -> Result<Worded, UpstreamError> {
         repeat_penalty: params.repetition_penalty,
         presence_penalty: params.presence_penalty,
         frequency_penalty: params.frequency_penalty,
-        repeat_last_n: params
-            .penalty_window
-            .map_or(ask.prompt.len() + ask.max_tokens, |window| window as usize),
+        repeat_last_n: window(ask),
         ignore_eos: ask.ignore_eos,
         seed: ask.is_seeded.then_some(params.seed.0 as u32),
         logit_bias: params.logit_bias.iter().map(|(token, bias)| (*token, Bias::of(*bias))).collect(),
@@ -111,6 +111,13 @@ pub(super) fn word(ask: &TokenAsk<'_>) -> Result<Worded, UpstreamError> {
     };
     let reader = Reader::new(ask);
     Ok(Worded { path: "/completion", body: super::json(&body), answer: Form::Stream(Box::new(reader)) })
+}
+
+/// Tokens that penalties look at. Everything is a number too: the server sets memory aside for as many as it is told.
+fn window(ask: &TokenAsk<'_>) -> usize {
+    let all = ask.prompt.len() + ask.max_tokens;
+    let window = ask.params.penalty_window.map_or(all, |window| all.min(window as usize));
+    if ask.params.uses_history() { window } else { 0 }
 }
 
 /// A schema, or a grammar in GBNF.
@@ -180,6 +187,8 @@ struct Reader {
     spelling: Option<Spelling>,
     /// Tokens seen or spelled.
     seen: usize,
+    /// A token without text: an end of the model's own, or one that shows nothing.
+    held: Option<Sampled>,
     /// The end token that came, if one did.
     end: Option<u32>,
     /// Whether it was closed at an end that the server went on after.
@@ -189,7 +198,7 @@ struct Reader {
 impl Reader {
     fn new(ask: &TokenAsk<'_>) -> Self {
         let (ends, logprobs) = (ask.ends.to_vec(), ask.params.logprobs);
-        Self { ends, logprobs, spelling: ask.spelling.clone(), seen: 0, end: None, is_cut: false }
+        Self { ends, logprobs, spelling: ask.spelling.clone(), seen: 0, held: None, end: None, is_cut: false }
     }
 
     /// An event's tokens, those that it leaves out included.
@@ -227,6 +236,18 @@ impl Reader {
         Ok(spelled.into_iter().skip(extra).map(unscored).collect())
     }
 
+    /// How the sequence ended, by its last event.
+    fn ending(&mut self, stop_type: Option<&str>, events: &mut VecDeque<TokenEvent>) -> Ending {
+        match (self.end.take(), self.held.take(), stop_type) {
+            (Some(end), ..) => Ending::End(end),
+            (None, Some(held), Some("eos")) => Ending::End(held.token),
+            (None, held, stop_type) => {
+                events.extend(held.map(|held| TokenEvent::Tokens(vec![held])));
+                if stop_type == Some("limit") { Ending::Length } else { Ending::stopped(None, &self.ends) }
+            }
+        }
+    }
+
     /// Takes tokens up to an end token.
     fn hand_out(&mut self, mut tokens: Vec<Sampled>, events: &mut VecDeque<TokenEvent>) {
         if let Some(end) = tokens.iter().position(|sampled| self.ends.contains(&sampled.token)) {
@@ -258,11 +279,7 @@ impl ChunkReader for Reader {
             return Err(Fault::Reported(serde_json::from_slice(data).unwrap_or_default()));
         }
         if chunk.stop {
-            let ending = match (self.end, chunk.stop_type.as_deref()) {
-                (Some(end), _) => Ending::End(end),
-                (None, Some("limit")) => Ending::Length,
-                (None, _) => Ending::stopped(None, &self.ends),
-            };
+            let ending = self.ending(chunk.stop_type.as_deref(), events);
             let cached_tokens = chunk.timings.and_then(|timings| timings.cache_n);
             events.push_back(TokenEvent::Finished { ending, cached_tokens });
             return Ok(Reading::Over);
@@ -273,7 +290,12 @@ impl ChunkReader for Reader {
             events.push_back(TokenEvent::Finished { ending: Ending::End(end), cached_tokens: None });
             return Ok(Reading::Over);
         }
-        let tokens = self.tokens(&mut chunk)?;
+        let mut tokens: Vec<_> = self.held.take().into_iter().collect();
+        tokens.append(&mut self.tokens(&mut chunk)?);
+        let is_named = tokens.last().is_some_and(|last| self.ends.contains(&last.token));
+        if chunk.content.is_empty() && !is_named {
+            self.held = tokens.pop();
+        }
         self.hand_out(tokens, events);
         Ok(Reading::More)
     }
