@@ -56,7 +56,7 @@ async fn generate(upstream: &Upstream, ask: &TokenAsk<'_>) -> Heard {
 }
 
 /// The ids that a client gets for the same.
-fn asked_directly(server: &Server, more: Value) -> Vec<u32> {
+fn asked_directly(server: &Server, more: &Value) -> Vec<u32> {
     let mut body = json!({
         "model": "m", "prompt": PROMPT, "temperature": 0, "max_tokens": 16, "return_token_ids": true, "ignore_eos": true,
     });
@@ -80,7 +80,7 @@ fn a_ropeway_is_known_as_one_and_answers_in_tokens() {
         assert!(described.models[0].context.is_some());
         assert_eq!(upstream.reported_load().await, Some(ReportedLoad { running: 0, waiting: 0 }));
 
-        let direct = asked_directly(&server, json!({}));
+        let direct = asked_directly(&server, &json!({}));
         let plain = TokenAsk::greedy("m", &PROMPT, 16, &greedy);
         let heard = generate(&upstream, &plain).await;
         assert_eq!((heard.tokens(), heard.ending), (direct.clone(), Some(Ending::Length)));
@@ -114,7 +114,7 @@ fn a_ropeway_is_known_as_one_and_answers_in_tokens() {
 
         let choice = GrammarSpec::Choice(vec!["violet".into(), "indigo".into()]);
         let heard = generate(&upstream, &TokenAsk { grammar: Some(&choice), ..plain.clone() }).await;
-        let constrained = asked_directly(&server, json!({ "guided_choice": ["violet", "indigo"] }));
+        let constrained = asked_directly(&server, &json!({ "guided_choice": ["violet", "indigo"] }));
         assert_eq!((heard.tokens(), heard.ending), (constrained, Some(Ending::Complete)));
     });
 }

@@ -118,7 +118,13 @@ fn delta() -> impl Strategy<Value = Delta> {
 
 /// The chunks that a Ropeway streams for these events of two choices.
 fn chunks(events: Vec<GenerationEvent>) -> Vec<Value> {
-    let render = ChatRender { identity: Identity::new("c-", "m"), tokenizer: None, wants_logprobs: false, tokens: TokenShape::default(), prompt: Vec::new() };
+    let render = ChatRender {
+        identity: Identity::new("c-", "m"),
+        tokenizer: None,
+        wants_logprobs: false,
+        tokens: TokenShape::default(),
+        prompt: Vec::new(),
+    };
     let chunks = render.stream(stream::iter(events), 2, true).collect::<Vec<_>>();
     chunks.now_or_never().expect("nothing to wait for")
 }
@@ -143,7 +149,8 @@ fn answer(deltas: Vec<(usize, Delta)>, calls: &[String], reason: &StopReason) ->
     for choice in 0..2 {
         let usage = Usage { prompt: 9, cached: 4, generated: 40, ..Usage::default() };
         let called_tools = choice == 0 && !calls.is_empty();
-        let finish = Finish { reason: reason.clone(), end_token: None, called_tools, reasoning_tokens: 0, usage };
+        let finish =
+            Finish { reason: reason.clone(), end_token: None, called_tools, reasoning_tokens: 0, usage };
         events.push(GenerationEvent::Finished { choice, finish });
     }
     events
