@@ -133,7 +133,7 @@ async fn structured_output_is_taken() {
         let asked = TokenAsk { grammar: Some(&grammar), ignore_eos: false, ..ask(&model, &greedy) };
         let (tokens, ending) = heard(&upstream, &asked).await;
         println!("{grammar:?}: {:?} {ending:?}", ids(&tokens));
-        assert!(!tokens.is_empty());
+        assert!(!tokens.is_empty() && ending != Ending::Length, "{tokens:?}");
     }
 }
 

@@ -63,9 +63,24 @@ async fn an_answer_that_is_cut_by_its_length_keeps_its_last_token() {
 }
 
 #[tokio::test]
-async fn a_stop_without_a_reason_is_the_first_end_or_a_complete_grammar() {
+async fn a_stop_without_a_reason_is_the_models_own_end_token() {
+    let server = vllm("0.18.0", |_| {
+        events(&[chunk(&[10], json!({})), chunk(&[11, 1], json!({ "finish_reason": "stop" })), usage(None)])
+    })
+    .await;
+    let (params, grammar) = (SamplingParams::greedy(), GrammarSpec::JsonObject);
+    let asked = TokenAsk { grammar: Some(&grammar), ..ask(&params) };
+    let stopped = answered(&server.upstream(json!({})), &asked).await;
+    assert_eq!(stopped, [tokens(&[10]), tokens(&[11]), finished(Ending::End(1), None)]);
+    assert_eq!(server.asked("/v1/completions")[0].body["ignore_eos"], false, "a grammar ends with it");
+}
+
+#[tokio::test]
+async fn a_stop_without_tokens_is_the_first_end_or_a_complete_grammar() {
+    let last = json!({ "finish_reason": "stop" });
     let server =
-        vllm("0.18.0", |_| events(&[chunk(&[10], json!({ "finish_reason": "stop" })), usage(None)])).await;
+        vllm("0.18.0", move |_| events(&[chunk(&[10], json!({})), chunk(&[], last.clone()), usage(None)]))
+            .await;
     let (upstream, params) = (server.upstream(json!({})), SamplingParams::greedy());
     let stopped = answered(&upstream, &ask(&params)).await;
     assert_eq!(stopped, [tokens(&[10]), finished(Ending::End(2), None)]);
@@ -109,7 +124,7 @@ async fn everything_that_is_asked_is_put_into_its_words() {
         json!({
             "model": "m", "prompt": [5, 6, 7], "max_tokens": 8, "stream": true, "stream_options": { "include_usage": true },
             "temperature": 0.5, "top_p": 0.25, "top_k": 4, "min_p": 0.125, "repetition_penalty": 1.5, "presence_penalty": 0.5,
-            "frequency_penalty": -0.5, "ignore_eos": true, "stop_token_ids": [2], "min_tokens": 3, "skip_special_tokens": false,
+            "frequency_penalty": -0.5, "ignore_eos": false, "stop_token_ids": [2], "min_tokens": 3, "skip_special_tokens": false,
             "return_token_ids": true, "seed": -1, "logit_bias": { "3": -100.0, "9": -2.0 }, "allowed_token_ids": [1, 2],
             "cache_salt": "salt", "session_id": "s", "structured_outputs": { "regex": "a+" },
         })

@@ -5,7 +5,7 @@
 //! chunk   choices[0]: token_ids: [new ids], logprobs, finish_reason, stop_reason: the end token     the end token is the last id
 //! last    usage.prompt_tokens_details.cached_tokens, then [DONE]
 //! ```
-//! The model's own end tokens are ignored and `ends` are given instead, so that exactly these end a sequence. vLLM streams no
+//! The model's own end tokens are ignored and `ends` are given instead, so that exactly these end a sequence, and the end of a grammar. vLLM streams no
 //! log-probabilities of prompts: these are asked for in one piece. A class is told to Ropeway alone: vLLM refuses requests with a
 //! priority unless it was started for it, and the order is decided here anyway.
 
@@ -108,6 +108,8 @@ pub(super) fn word(speech: Speech, ask: &TokenAsk<'_>) -> Result<Worded, Upstrea
         stream_options: streams.then_some(StreamOptions { include_usage: true }),
         structured,
         ropeway: is_ropeway.then(|| ropeway_fields(ask)),
+        // A grammar that is complete allows the model's own end token alone, and vLLM would go on without a grammar after it.
+        ignore_eos: is_ropeway || ask.grammar.is_none(),
         // A Ropeway chooses as fast with a seed, and the same at every place of a sequence: one that moves goes on as it would have.
         seed: (ask.is_seeded || is_ropeway).then(|| ask.params.seed.0.cast_signed()),
         ..plain(ask)
@@ -136,7 +138,6 @@ fn plain<'a>(ask: &TokenAsk<'a>) -> Body<'a> {
         repetition_penalty: params.repetition_penalty,
         presence_penalty: params.presence_penalty,
         frequency_penalty: params.frequency_penalty,
-        ignore_eos: true,
         stop_token_ids: ask.ends,
         skip_special_tokens: false,
         return_token_ids: true,

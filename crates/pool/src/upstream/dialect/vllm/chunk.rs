@@ -145,8 +145,9 @@ impl Choice<'_> {
     }
 
     fn ending(&self, wants: &Wants) -> Result<Option<Ending>, Fault> {
-        let last =
-            self.token_ids.as_ref().and_then(|ids| ids.last()).filter(|last| wants.ends.contains(last));
+        // vLLM gives no reason for the model's own end token alone, so that the last token is one; Ropeway for a complete grammar.
+        let is_own = |last: &&u32| wants.kind == Kind::Vllm || wants.ends.contains(last);
+        let last = self.token_ids.as_ref().and_then(|ids| ids.last()).filter(is_own);
         match (self.finish_reason.as_deref(), &self.stop_reason) {
             (None, _) => Ok(None),
             (Some("length"), _) => Ok(Some(Ending::Length)),
