@@ -66,8 +66,8 @@ its first step. `busy` is the share of time in which something was computed,
 held. With --speculate every policy is also run without, on the same requests.
 
 Pools (--pool N) run the queue and the routing that `ropeway serve --upstream`
-uses, unchanged, over N upstreams. Each of these is a cost model of a server with
-continuous batching and a prefix cache. Three scenarios (--scenario):
+uses, unchanged, over N upstreams. Each of them is a cost model of a server
+with continuous batching and a prefix cache. Scenarios (--scenario):
   routing    affinity, least-tokens, random and round-robin on the same users
   failures   upstreams die and come back: what moves, what is lost
   overload   half again what the pool can do; then half of it from 8 accounts
