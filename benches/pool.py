@@ -1,6 +1,8 @@
 """What a Ropeway in front of others costs and promises: overhead, speed, memory, fairness and kills, on this machine.
 
-    cargo build --release && python3 benches/pool.py target/release/ropeway [overhead speed memory fairness kills]
+    cargo build --release && python3 benches/pool.py target/release/ropeway [overhead speed memory fairness kills] [--model FILE]
+
+The model is a tiny one of random weights, so that what is measured is the front, unless another one is given.
 
 Everything runs on the loopback: upstreams are real `ropeway serve` processes, the front is another one. Each figure is compared with the same
 request sent to an upstream directly, in turn. Only the standard library is needed.
@@ -21,6 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "tests/fixtures/models/llama"
+MODEL = Path(sys.argv[sys.argv.index("--model") + 1]).resolve() if "--model" in sys.argv else TINY
+NAME = MODEL.stem if MODEL.suffix == ".gguf" else MODEL.name
 KEYS = {"a": "key-of-the-many-0123456789", "b": "key-of-the-one-0123456789"}
 
 
@@ -83,19 +87,19 @@ async def stream(port, body, key=None):
     return times, text, finish
 
 
-def body(number, tokens, model="llama", **more):
-    return {"model": model, "prompt": prompt(number), "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **more}
+def body(number, tokens, **more):
+    return {"model": NAME, "prompt": prompt(number), "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **more}
 
 
 class Stage:
     """So many upstreams and a front."""
 
-    def __init__(self, binary, upstreams=2, model=TINY, more=(), front=(), table=""):
+    def __init__(self, binary, upstreams=2, front=()):
         self.folder = tempfile.mkdtemp()
-        fixed = ["--model", str(model), "--kv-memory", "256MiB", "--no-embeddings", "--fixed-models", *more]
+        fixed = ["--model", str(MODEL), "--kv-memory", "1GiB", "--no-embeddings", "--fixed-models"]
         self.behind = [Server(binary, self.folder, *fixed) for _ in range(upstreams)]
         tables = [
-            f'[[upstream]]\nname = "u{i}"\nurl = "http://127.0.0.1:{one.port}"\ntokenizer = "{model}"\n{table}\n'
+            f'[[upstream]]\nname = "u{i}"\nurl = "http://127.0.0.1:{one.port}"\ntokenizer = "{MODEL}"\n'
             for i, one in enumerate(self.behind)
         ]
         place = Path(self.folder) / "front"
@@ -143,10 +147,10 @@ async def memory(binary):
     print("memory: " + ", ".join(f"{size:.1f} MB after {n} requests" for size, n in zip(marks, (200, 500, 1000, 2000))))
 
 
-async def fairness(binary, model=TINY, tokens=100):
+async def fairness(binary, tokens=100):
     keys = Path(tempfile.mkdtemp()) / "keys"
     keys.write_text("".join(f"{key} name={name} metrics\n" for name, key in KEYS.items()))
-    stage = Stage(binary, upstreams=2, model=model, front=["--api-keys-file", str(keys)])
+    stage = Stage(binary, front=["--api-keys-file", str(keys)])
 
     async def of_the_one(rounds):
         firsts = []
@@ -225,7 +229,8 @@ async def kills(binary):
 
 def main():
     binary = str(Path(sys.argv[1]).resolve())
-    chosen = sys.argv[2:] or ["overhead", "speed", "memory", "fairness", "kills"]
+    known = ["overhead", "speed", "memory", "fairness", "kills"]
+    chosen = [name for name in sys.argv[2:] if name in known] or known
     for name in chosen:
         asyncio.run(globals()[name](binary))
 
