@@ -159,33 +159,28 @@ async def fairness(binary, tokens=100):
             firsts.append(times[0] * 1e3)
         return statistics.median(firsts)
 
-    async def of_the_many(at_once, until):
-        async def one(number):
-            while not until.is_set():
-                await stream(stage.front.port, body(number, tokens), KEYS["a"])
-
-        await asyncio.gather(*[one(number) for number in range(at_once)])
-
     async def beside(at_once):
-        until = asyncio.Event()
-        many = asyncio.create_task(of_the_many(at_once, until))
+        # In a process of its own, so that what is measured is the servers and not this program.
+        load = subprocess.Popen([sys.executable, __file__, "load", str(stage.front.port), NAME, str(at_once), str(tokens)])
         await asyncio.sleep(3)
         first = await of_the_one(20)
-        until.set()
-        await many
+        load.kill()
+        load.wait()
+        await asyncio.sleep(0.5)
         return first
 
+    alone = await of_the_one(40)
     # The windows find their size first; half of it is what two clients of equal rights would leave each other.
     await beside(200)
     places = sum(upstream["models"][0]["limit"] for upstream in told(stage, KEYS["b"])["upstreams"])
     half = max(1, min(places, 200) // 2)
     shares, floods = [], []
-    for _ in range(5):
+    for _ in range(3):
         shares.append(await beside(half))
         floods.append(await beside(200))
     stage.end()
     ratios = [flood / share for flood, share in zip(floods, shares)]
-    print(f"fairness: first token of one client p50 {statistics.median(shares):.1f} ms beside another that has half of the {places} places, "
+    print(f"fairness: first token of one client p50 {alone:.1f} ms alone, {statistics.median(shares):.1f} ms beside another that has half of the {places} places, "
           f"{statistics.median(floods):.1f} ms beside one with 200 requests open: {statistics.median(ratios):.2f}x of its share")
 
 
@@ -227,7 +222,26 @@ async def kills(binary):
           f"longest pause of a stream {max(gaps) * 1e3:.0f} ms (undisturbed {max(undisturbed) * 1e3:.0f} ms)")
 
 
+async def load(port, name, at_once, tokens):
+    """A client with so many requests open at any time, which reads answers and looks at nothing."""
+
+    async def one(number):
+        while True:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            data = json.dumps({"model": name, "prompt": prompt(number), "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
+            head = f"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\nauthorization: Bearer {KEYS['a']}\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+            writer.write(head.encode() + data)
+            while await reader.read(1 << 16):
+                pass
+            writer.close()
+
+    await asyncio.gather(*[one(number) for number in range(at_once)])
+
+
 def main():
+    if sys.argv[1] == "load":
+        port, name, at_once, tokens = sys.argv[2:6]
+        return asyncio.run(load(int(port), name, int(at_once), int(tokens)))
     binary = str(Path(sys.argv[1]).resolve())
     known = ["overhead", "speed", "memory", "fairness", "kills"]
     chosen = [name for name in sys.argv[2:] if name in known] or known
