@@ -39,7 +39,7 @@ class Server:
     def start(self):
         self.process = subprocess.Popen(self.command, cwd=self.folder, stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
-            if " on http://" in line:
+            if line.startswith("ropeway serves"):
                 self.port = int(line.split(" on http://")[1].split(",")[0].rsplit(":", 1)[1])
                 break
         else:

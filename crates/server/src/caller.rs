@@ -90,8 +90,10 @@ pub fn caller(
     claims: Claims<'_>,
 ) -> Result<Caller, ApiError> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let session = NAMES.iter().find_map(|name| header(name)).or(claims.user).unwrap_or_default();
-    let client = ClientId { account: hash(&owner), session: hash(session) };
+    let session = NAMES.iter().find_map(|name| header(name)).or(claims.user);
+    // Who names no session has none: a conversation is kept at one place only by its name.
+    let session = session.filter(|session| !session.is_empty()).map_or(0, hash);
+    let client = ClientId { account: hash(&owner), session };
     let class = header(PRIORITY).or(claims.priority).map_or(Ok(Class::Default), class)?;
     let salt = cache.salt(claims.cache_salt.map(checked).transpose()?);
     Ok(Caller { client, class, salt, ..Caller::default() })

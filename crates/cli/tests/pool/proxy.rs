@@ -79,7 +79,6 @@ fn pass(mut client: TcpStream, server: SocketAddr, fault: &Arc<Mutex<Fault>>) {
         answered += if counted { count } else { 0 };
         let fault = *fault.lock().unwrap();
         match fault {
-            Fault::None => {}
             Fault::Delay(time) => thread::sleep(time),
             Fault::CutAfter(most) if counted && answered > most => break,
             Fault::ResetAfter(most) if counted && answered > most => return reset(&client),
@@ -90,7 +89,7 @@ fn pass(mut client: TcpStream, server: SocketAddr, fault: &Arc<Mutex<Fault>>) {
                 let _ = client.write_all(PAGE.as_bytes());
                 break;
             }
-            Fault::CutAfter(_) | Fault::ResetAfter(_) | Fault::StallAfter(_) => {}
+            Fault::None | Fault::CutAfter(_) | Fault::ResetAfter(_) | Fault::StallAfter(_) => {}
         }
         if client.write_all(&bytes[..count]).is_err() {
             break;

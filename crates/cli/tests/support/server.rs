@@ -49,7 +49,10 @@ impl Server {
             let mut line = String::new();
             assert_ne!(said.read_line(&mut line).unwrap(), 0, "the server ended:\n{all}");
             all.push_str(&line);
-            if let Some((_, url)) = line.split_once(" on http://") {
+            // What a child of its own says is a line of the log.
+            if let Some((_, url)) =
+                line.split_once(" on http://").filter(|_| line.starts_with("ropeway serves"))
+            {
                 // The first of several is enough.
                 break url.split(',').next().unwrap().trim().parse().unwrap();
             }

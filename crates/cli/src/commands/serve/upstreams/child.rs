@@ -99,7 +99,8 @@ impl Child {
             .spawn(move || supervised.supervise(&program, &arguments))?;
         let upstream: Result<UpstreamArg, String> = format!("vllm=http://127.0.0.1:{port}").parse();
         let settings = upstream.and_then(UpstreamArg::resolve);
-        let settings = settings.map_err(|error| Failure::new(error, "this is a bug of Ropeway"))?;
+        let mut settings = settings.map_err(|error| Failure::new(error, "this is a bug of Ropeway"))?;
+        settings.tokenizer = Some(model.to_owned());
         Ok(Self { settings, shared })
     }
 
