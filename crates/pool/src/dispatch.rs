@@ -164,7 +164,7 @@ impl Dispatcher {
         let Some(request) = self.requests.get_mut(&waiter.ticket) else { return };
         let sending = request.sending(route.cached_tokens);
         request.stage = Stage::Running(Run::new(route.upstream, sending, now));
-        self.shares.start(waiter.client.account);
+        self.shares.start(waiter.client.account, now);
         self.sent += 1;
         self.roster.change(route.upstream, |upstream| upstream.sent(sending, self.sent));
         if let Some(upstream) = self.roster.get(route.upstream) {
@@ -315,7 +315,7 @@ impl Rules for Dispatcher {
         self.requests.get(&ticket).is_some_and(|request| !self.roster.should_wait(&request.avoided))
     }
 
-    fn may_start(&self, account: u64) -> bool {
-        self.shares.may_start(account, self.roster.room())
+    fn may_start(&self, account: u64, now: Duration) -> bool {
+        self.shares.may_start(account, self.roster.room(), now)
     }
 }

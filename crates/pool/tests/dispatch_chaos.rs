@@ -226,7 +226,7 @@ impl World {
             }
         }
         let fresh = self.waiting.iter().filter(|ticket| !self.failed_at.contains_key(ticket));
-        let mut may_start = fresh.filter(|ticket| (self.has_now(self.accounts[ticket]) as isize) < 8 * free);
+        let mut may_start = fresh.filter(|ticket| (self.has_now(self.accounts[ticket]) as isize) < 2 * free);
         assert!(!has_room || may_start.next().is_none(), "somebody waits although there is room");
     }
 

@@ -159,13 +159,11 @@ fn modest_first_token(mut pool: Pool, greedy: usize) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A window that is found takes all 200 if there is one server only: the batch itself is then 1.6 times as slow as with half
-    /// of them, which no queue can change.
     #[test]
     fn two_hundred_requests_do_not_raise_another_clients_first_token_above_one_and_a_half_of_its_share(
         (servers, concurrency) in prop_oneof![
             (1_usize..4, (16_usize..100).prop_map(NonZeroUsize::new)),
-            (2_usize..4, Just(None)),
+            (1_usize..4, Just(None)),
         ],
         seed in any::<u64>(),
     ) {

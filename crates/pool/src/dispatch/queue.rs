@@ -41,7 +41,7 @@ pub trait Rules {
     fn may_go(&self, ticket: Ticket) -> bool;
 
     /// Whether an account may have one more request at upstreams.
-    fn may_start(&self, account: u64) -> bool;
+    fn may_start(&self, account: u64, now: Duration) -> bool;
 }
 
 /// All who wait.
@@ -119,7 +119,7 @@ impl WaitingQueue {
         classes.into_iter().find_map(|class| {
             let Waiting { failed, line } = &self.classes[class as usize];
             let again = failed.iter().copied().take(LOOKED_AT).find(|ticket| rules.may_go(*ticket));
-            again.or_else(|| line.first(|account| rules.may_start(account)))
+            again.or_else(|| line.first(|account| rules.may_start(account, now)))
         })
     }
 
@@ -146,7 +146,7 @@ mod tests {
             self.0
         }
 
-        fn may_start(&self, _: u64) -> bool {
+        fn may_start(&self, _: u64, _: Duration) -> bool {
             true
         }
     }
