@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// What happens to answers.
@@ -21,6 +21,16 @@ pub enum Fault {
     StallAfter(usize),
     /// A web page comes in place of every answer.
     Page,
+}
+
+impl Fault {
+    /// Bytes of answers that pass before it happens.
+    fn most(self) -> Option<usize> {
+        match self {
+            Fault::CutAfter(most) | Fault::ResetAfter(most) | Fault::StallAfter(most) => Some(most),
+            Fault::None | Fault::Delay(_) | Fault::Page => None,
+        }
+    }
 }
 
 /// A proxy that ends with the test.
@@ -63,7 +73,7 @@ fn pass(mut client: TcpStream, server: SocketAddr, fault: &Arc<Mutex<Fault>>) {
     let (mut from, mut to) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
     let posts = Arc::new(Mutex::new(false));
     let asks = Arc::clone(&posts);
-    thread::spawn(move || {
+    let asking = thread::spawn(move || {
         let mut bytes = [0; 16 << 10];
         while let Ok(count @ 1..) = from.read(&mut bytes) {
             *asks.lock().unwrap() |= bytes[..count].starts_with(b"POST");
@@ -75,33 +85,39 @@ fn pass(mut client: TcpStream, server: SocketAddr, fault: &Arc<Mutex<Fault>>) {
     });
     let (mut bytes, mut answered) = ([0; 16 << 10], 0);
     while let Ok(count @ 1..) = upstream.read(&mut bytes) {
-        let counted = *posts.lock().unwrap();
-        answered += if counted { count } else { 0 };
         let fault = *fault.lock().unwrap();
-        match fault {
-            Fault::Delay(time) => thread::sleep(time),
-            Fault::CutAfter(most) if counted && answered > most => break,
-            Fault::ResetAfter(most) if counted && answered > most => return reset(&client),
-            Fault::StallAfter(most) if counted && answered > most => {
-                return thread::sleep(Duration::from_secs(600));
-            }
-            Fault::Page => {
-                let _ = client.write_all(PAGE.as_bytes());
-                break;
-            }
-            Fault::None | Fault::CutAfter(_) | Fault::ResetAfter(_) | Fault::StallAfter(_) => {}
+        if let Fault::Delay(time) = fault {
+            thread::sleep(time);
         }
-        if client.write_all(&bytes[..count]).is_err() {
+        if let Fault::Page = fault {
+            let _ = client.write_all(PAGE.as_bytes());
             break;
+        }
+        // Only what answers a `POST` counts: probes are left alone.
+        let most = fault.most().filter(|_| *posts.lock().unwrap());
+        let passed = most.map_or(count, |most| count.min(most.saturating_sub(answered)));
+        answered += if most.is_some() { passed } else { 0 };
+        if client.write_all(&bytes[..passed]).is_err() {
+            break;
+        }
+        if passed < count {
+            match fault {
+                Fault::ResetAfter(_) => return reset(client, asking),
+                Fault::StallAfter(_) => return thread::sleep(Duration::from_secs(600)),
+                _ => break,
+            }
         }
     }
     let _ = client.shutdown(Shutdown::Both);
     let _ = upstream.shutdown(Shutdown::Both);
 }
 
-/// Ends a connection without a farewell.
-fn reset(client: &TcpStream) {
+/// Ends a connection without a farewell: that happens once nobody holds it any more.
+fn reset(client: TcpStream, asking: JoinHandle<()>) {
     use nix::sys::socket::{setsockopt, sockopt::Linger};
     let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
-    setsockopt(client, Linger, &linger).unwrap();
+    setsockopt(&client, Linger, &linger).unwrap();
+    let _ = client.shutdown(Shutdown::Read);
+    asking.join().unwrap();
+    drop(client);
 }
