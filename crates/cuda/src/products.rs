@@ -233,6 +233,24 @@ impl Products {
         Ok(best * 1e6 / calls as f64)
     }
 
+    /// How each tuned product is computed, and in how many microseconds; sorted.
+    pub fn choices(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .choices
+            .iter()
+            .map(|(key, choice)| {
+                let way = match choice.recipe {
+                    Recipe::Own => "own kernel",
+                    Recipe::Library(_) => "library",
+                    Recipe::Chained(_) => "library, slice by slice",
+                };
+                format!("{}: {way}, {:.1} us", key.name(), choice.microseconds)
+            })
+            .collect();
+        lines.sort();
+        lines
+    }
+
     /// Queues a product.
     pub fn run(
         &self,

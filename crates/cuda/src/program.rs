@@ -74,9 +74,14 @@ fn blocks(grid: [usize; 3], threads: u32, shared_bytes: usize) -> Shape {
 impl Program {
     /// Queues all layers for a step.
     pub fn layers(&self, filled: Filled) -> Result<(), CudaError> {
+        self.layers_where(filled, |_| true)
+    }
+
+    /// Queues some of the layers' operations: what they cost apart from the others.
+    pub fn layers_where(&self, filled: Filled, chosen: impl Fn(&Op) -> bool) -> Result<(), CudaError> {
         let sections = Sections::new(&self.model, &self.step, filled.class);
         let run = Run { program: self, class: filled.class, filled, sections };
-        self.plan.layers.iter().try_for_each(|op| run.op(op))
+        self.plan.layers.iter().filter(|op| chosen(op)).try_for_each(|op| run.op(op))
     }
 
     /// Queues the head for a class of rows.

@@ -39,3 +39,36 @@ fn every_family_and_file_format_agrees_with_transformers_as_far_as_bf16_goes() {
         assert!(error < 0.15, "{}: {error}", case.path);
     }
 }
+
+fn bits(row: &[f32]) -> Vec<u32> {
+    row.iter().map(|x| x.to_bits()).collect()
+}
+
+/// One case per head dimension and kind of layer; the others differ in data only.
+fn some_cases() -> Vec<Case> {
+    let chosen = ["llama", "gemma2", "qwen3-moe", "llama-rope-dynamic"];
+    cases().into_iter().filter(|case| chosen.contains(&case.path.as_str())).collect()
+}
+
+#[test]
+fn chunks_and_company_leave_a_row_s_bits_as_they_are() {
+    let Some(options) = emulator::options() else { return };
+    for case in some_cases() {
+        let mut executor = open(&case, &options);
+        let prompt = case.prompt();
+        let whole = all_logits(&mut executor, &prompt);
+        for chunk in [1, 5, 17] {
+            for start in (0..prompt.len()).step_by(chunk) {
+                let end = (start + chunk).min(prompt.len());
+                let mut batch = Batch::default();
+                // Another sequence's prompt beside it.
+                batch.push_chunk(&prompt[..chunk.min(prompt.len())], 0, &[BlockId(5)]);
+                batch.push_chunk(&prompt[start..end], start, &table());
+                batch.score(batch.tokens.len() - 1, 0, &SamplingParams::greedy());
+                executor.execute(&batch, &mut StepOutput::default()).expect("a step");
+                let row = executor.logits(1).expect("logits").remove(0);
+                assert_eq!(bits(&row), bits(&whole[end - 1]), "{} {chunk} {start}", case.path);
+            }
+        }
+    }
+}

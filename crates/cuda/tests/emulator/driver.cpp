@@ -15,7 +15,7 @@ typedef uint64_t Address;
 struct Module { void *library; };
 struct Function { Module *module; void (*kernel)(const void *); unsigned bytes; };
 typedef std::vector<std::function<void()>> Graph;
-static Graph *capturing;
+static thread_local Graph *capturing;
 static void act(std::function<void()> what) { if (capturing) capturing->push_back(what); else what(); }
 
 extern "C" {
