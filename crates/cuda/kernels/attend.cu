@@ -29,16 +29,16 @@
 #define PROMPT_ROWS (PROMPT_WARPS * 16)
 #define PROMPT_RING 4
 
-struct DecodeRow {
-    u32 token;          // its index in the step
-    u32 keys;           // positions up to its own
-    u32 table;          // where its block table begins in `tables`
-    u32 first_item;     // its first item in `items`
-    u32 first_segment;  // the segment of that item
-    u32 segments;       // how many items it has
-};
-struct DecodeItem {
-    u32 row, segment;
+// One segment of a decoded row, with all that its warp needs to know: one look, then the keys.
+struct alignas(16) DecodeItem {
+    u32 token;       // its index in the step
+    u32 keys;        // positions up to its own
+    u32 segment;     // which of them
+    u32 row;         // among the decoded rows
+    u32 first_item;  // the row's first item
+    u32 segments;    // how many items the row has
+    u32 unused[2];
+    u32 blocks[TILES];
 };
 struct PromptItem {
     u32 token;     // the first token's index in the step
@@ -53,7 +53,6 @@ struct Attend {
     bf16 *out;                 // [tokens][heads][HEAD_DIM]
     const u32 *tables;
     const u32 *counts;         // decode items, prompt items
-    const DecodeRow *rows;
     const DecodeItem *items;
     const PromptItem *prompts;
     float *values;             // [item][kv head][part][16 or fewer heads][HEAD_DIM]
@@ -178,51 +177,57 @@ DEVICE void bring(char *to, const Attend &a, u32 block, u32 kv_head, i32 keys, u
 }
 DEVICE i32 lowest(u32 keys, u32 window) { return window && keys > window ? (i32)(keys - window) : 0; }
 
-// Where a warp is in its items: the tile's block is looked up one tile early.
+// Where a warp is in its items.
 struct Cursor {
     u32 unit, tile, end;  // tile of the segment, and the first one that is not its
-    u32 segment, block;
-    i32 keys, lower;
-    u32 row, table, token;
+    i32 lower;
+    uint4 what, more, blocks;  // the item: token, keys, segment, row; first_item, segments; blocks
 };
 struct Units {
     u32 count, parts;  // parts of a group of more than 16 query heads
 };
-DEVICE void look_up(Cursor &c, const Attend &a) { c.block = a.tables[c.table + c.segment * TILES + c.tile]; }
+DEVICE u32 block_of(const Cursor &c) {
+    return c.tile == 0 ? c.blocks.x : c.tile == 1 ? c.blocks.y : c.tile == 2 ? c.blocks.z : c.blocks.w;
+}
 DEVICE void open(Cursor &c, const Attend &a, const Units &units) {
     if (c.unit >= units.count) return;
-    DecodeItem item = a.items[c.unit / (a.kv_heads * units.parts)];
-    const DecodeRow &row = a.rows[item.row];
-    c.row = item.row, c.segment = item.segment, c.keys = (i32)row.keys, c.table = row.table, c.token = row.token;
-    c.lower = lowest(row.keys, a.window);
-    i32 start = (i32)(c.segment * SEGMENT), left = c.keys - start;
+    const uint4 *item = (const uint4 *)(a.items + c.unit / (a.kv_heads * units.parts));
+    c.what = item[0], c.more = item[1], c.blocks = item[2];
+    c.lower = lowest(c.what.y, a.window);
+    i32 start = (i32)(c.what.z * SEGMENT), left = (i32)c.what.y - start;
     c.tile = c.lower > start ? (u32)(c.lower - start) / BLOCK : 0;
     c.end = left >= SEGMENT ? TILES : (u32)(left + BLOCK - 1) / BLOCK;
-    look_up(c, a);
 }
 DEVICE void next(Cursor &c, const Attend &a, const Units &units, u32 stride) {
-    if (++c.tile == c.end)
-        c.unit += stride, open(c, a, units);
-    else
-        look_up(c, a);
+    if (++c.tile == c.end) c.unit += stride, open(c, a, units);
 }
 
-// Adds up a row's segments for the heads of one unit, a pair of columns per lane.
-DEVICE void merge_segments(const Attend &a, const DecodeRow &row, u32 unit_in_item, u32 units_per_item, u32 heads, bf16 *out) {
-    const u32 lane = threadIdx.x % 32, group = min(a.heads / a.kv_heads, 16u);
-    for (u32 g = 0; g < heads; g++) {
-        for (u32 d = lane * 2; d < HEAD_DIM; d += 64) {
-            float most = NONE, sum = 0.0f, x = 0.0f, y = 0.0f;
-#pragma unroll 4
-            for (u32 s = 0; s < row.segments; s++) {
-                u64 at = ((u64)(row.first_item + s) * units_per_item + unit_in_item) * group + g;
-                float2 scale = __ldcg(a.scales + at), v = __ldcg((const float2 *)(a.values + at * HEAD_DIM + d));
-                Merge w = merge(most, scale.x);
-                x = merged(w, x, v.x), y = merged(w, y, v.y), sum = merged(w, sum, scale.y);
-                most = w.most;
+// Adds up a row's segments for the heads of one unit. A lane takes pairs of columns, eight at a time so that their loads overlap.
+#define MERGED 8
+DEVICE void merge_segments(const Attend &a, u32 first_item, u32 segments, u32 in_item, u32 per_item, u32 heads, bf16 *out) {
+    const u32 lane = threadIdx.x % 32, group = min(a.heads / a.kv_heads, 16u), pairs = heads * (HEAD_DIM / 2);
+#pragma unroll 1
+    for (u32 base = lane; base < pairs; base += 32 * MERGED) {
+        float most[MERGED], sum[MERGED];
+        float2 total[MERGED];
+#pragma unroll
+        for (int e = 0; e < MERGED; e++) most[e] = NONE, sum[e] = 0.0f, total[e] = make_float2(0.0f, 0.0f);
+#pragma unroll 2
+        for (u32 s = 0; s < segments; s++) {
+            const u64 unit = ((u64)(first_item + s) * per_item + in_item) * group;
+#pragma unroll
+            for (int e = 0; e < MERGED; e++) {
+                u32 pair = min(base + 32 * e, pairs - 1);
+                u64 at = unit + pair / (HEAD_DIM / 2);
+                float2 scale = __ldcg(a.scales + at), v = __ldcg((const float2 *)(a.values + at * HEAD_DIM) + pair % (HEAD_DIM / 2));
+                Merge w = merge(most[e], scale.x);
+                total[e].x = merged(w, total[e].x, v.x), total[e].y = merged(w, total[e].y, v.y);
+                sum[e] = merged(w, sum[e], scale.y), most[e] = w.most;
             }
-            *(u32 *)(out + (u64)g * HEAD_DIM + d) = pack2(__fdiv_rn(x, sum), __fdiv_rn(y, sum));
         }
+#pragma unroll
+        for (int e = 0; e < MERGED; e++)
+            if (base + 32 * e < pairs) ((u32 *)out)[base + 32 * e] = pack2(__fdiv_rn(total[e].x, sum[e]), __fdiv_rn(total[e].y, sum[e]));
     }
 }
 
@@ -239,8 +244,8 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
     u32 filled = 0, used = 0;
     auto fill = [&]() {
         if (ahead.unit < units.count) {
-            i32 base = (i32)(ahead.segment * SEGMENT + ahead.tile * BLOCK);
-            bring(ring + filled % DECODE_RING * TILE_BYTES, a, ahead.block, ahead.unit % per_item / parts, ahead.keys - base, lane, 32);
+            i32 base = (i32)(ahead.what.z * SEGMENT + ahead.tile * BLOCK);
+            bring(ring + filled % DECODE_RING * TILE_BYTES, a, block_of(ahead), ahead.unit % per_item / parts, (i32)ahead.what.y - base, lane, 32);
             next(ahead, a, units, stride);
         }
         filled++;
@@ -257,7 +262,7 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
         const u32 heads = min(group - in_item % parts * 16, 16u);
         if (fresh) {
             clear(r);
-            const bf16 *rows = a.queries + ((u64)here.token * a.heads + first_head) * HEAD_DIM;
+            const bf16 *rows = a.queries + ((u64)here.what.x * a.heads + first_head) * HEAD_DIM;
 #pragma unroll
             for (int k = 0; k < FRAGMENTS; k++)
 #pragma unroll
@@ -269,16 +274,16 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
         fill();
         copy_wait<DECODE_RING - 1>();
         __syncwarp();
-        Span span = {{here.lower, here.lower}, {here.keys, here.keys}};
-        walk(r, q, ring + used % DECODE_RING * TILE_BYTES, (i32)(here.segment * SEGMENT + here.tile * BLOCK), span, a);
+        Span span = {{here.lower, here.lower}, {(i32)here.what.y, (i32)here.what.y}};
+        walk(r, q, ring + used % DECODE_RING * TILE_BYTES, (i32)(here.what.z * SEGMENT + here.tile * BLOCK), span, a);
         __syncwarp();
         used++;
         fresh = here.tile + 1 == here.end;
         if (fresh) {
             gather(r);
-            const DecodeRow &row = a.rows[here.row];
-            bf16 *out = a.out + ((u64)here.token * a.heads + first_head) * HEAD_DIM;
-            if (row.segments == 1) {  // merging one segment with nothing gives its own bits
+            const u32 segments = here.more.y;
+            bf16 *out = a.out + ((u64)here.what.x * a.heads + first_head) * HEAD_DIM;
+            if (segments == 1) {  // merging one segment with nothing gives its own bits
 #pragma unroll
                 for (int h = 0; h < 2; h++)
                     if (lane / 4 + h * 8 < heads)
@@ -300,13 +305,13 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
                 }
                 __threadfence();
                 __syncwarp();
-                u32 *finished = a.finished + (u64)here.row * per_item + in_item, before = 0;
+                u32 *finished = a.finished + (u64)here.what.w * per_item + in_item, before = 0;
                 if (lane == 0) before = atomicAdd(finished, 1u);
                 before = __shfl_sync(LANES_ALL, before, 0);
-                if (before == row.segments - 1) {
+                if (before == segments - 1) {
                     if (lane == 0) *finished = 0;
                     __threadfence();
-                    merge_segments(a, row, in_item, per_item, heads, out);
+                    merge_segments(a, here.more.x, segments, in_item, per_item, heads, out);
                 }
             }
         }

@@ -38,39 +38,54 @@ struct Residual {
     float eps;
     u32 keep;              // whether the sum goes back into `hidden`
 };
+DEVICE float4 plus(float4 a, float4 b) { return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)); }
+DEVICE float4 times(float4 a, float4 b) { return make_float4(__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y), __fmul_rn(a.z, b.z), __fmul_rn(a.w, b.w)); }
+DEVICE float4 scaled(float4 a, float s) { return times(a, make_float4(s, s, s, s)); }
+DEVICE float squared(float4 v, float sum) { return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum)))); }
+DEVICE float inverse_root(float squares, u32 width, float eps) {
+    return __fdiv_rn(1.0f, sqrtf(__fadd_rn(__fdiv_rn(squares, (float)width), eps)));
+}
+// Four values at a time; a row's values stay in registers. GROUPS, set at compile time, is how many fours a thread holds.
 KERNEL(residual, Residual, 256) {
-    DYNAMIC_SHARED(bytes);
     __shared__ float scratch[32];
-    float *x = (float *)bytes;  // [width]
-    const u32 row = a.picked ? a.picked[blockIdx.x] : blockIdx.x;
-    float *hidden = a.hidden + (u64)row * a.width;
-    const float *branch = a.branch ? a.branch + (u64)row * a.width : nullptr;
-    float share = 1.0f;
-    if (branch && a.post) {
-        float squares = 0.0f;
-        for (u32 i = threadIdx.x; i < a.width; i += blockDim.x) {
-            float v = a.bias ? __fadd_rn(branch[i], a.bias[i]) : branch[i];
-            squares = __fmaf_rn(v, v, squares);
+    const u32 row = a.picked ? a.picked[blockIdx.x] : blockIdx.x, groups = a.width / 4;
+    float4 *hidden = (float4 *)(a.hidden + (u64)row * a.width);
+    const float4 *branch = (const float4 *)(a.branch + (u64)row * a.width);
+    const float4 *bias = (const float4 *)a.bias, *post = (const float4 *)a.post, *weight = (const float4 *)a.weight;
+    float4 x[GROUPS];
+    float share = 1.0f, squares = 0.0f;
+    if (a.branch) {
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++) {
+            u32 at = threadIdx.x + i * 256;
+            if (at >= groups) break;
+            x[i] = bias ? plus(branch[at], bias[at]) : branch[at];
+            squares = squared(x[i], squares);
         }
-        share = __fdiv_rn(1.0f, sqrtf(__fadd_rn(__fdiv_rn(block_sum(squares, scratch), (float)a.width), a.eps)));
+        if (post) share = inverse_root(block_sum(squares, scratch), a.width, a.eps);
     }
-    float squares = 0.0f;
-    for (u32 i = threadIdx.x; i < a.width; i += blockDim.x) {
-        float v = hidden[i];
-        if (branch) {
-            float b = a.bias ? __fadd_rn(branch[i], a.bias[i]) : branch[i];
-            if (a.post) b = __fmul_rn(__fmul_rn(b, share), a.post[i]);
-            v = __fadd_rn(v, b);
-            if (a.keep) hidden[i] = v;
+    squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {
+        u32 at = threadIdx.x + i * 256;
+        if (at >= groups) break;
+        float4 v = hidden[at];
+        if (a.branch) {
+            v = plus(v, post ? times(scaled(x[i], share), post[at]) : x[i]);
+            if (a.keep) hidden[at] = v;
         }
         x[i] = v;
-        squares = __fmaf_rn(v, v, squares);
+        squares = squared(v, squares);
     }
-    float scale = __fdiv_rn(1.0f, sqrtf(__fadd_rn(__fdiv_rn(block_sum(squares, scratch), (float)a.width), a.eps)));
-    u32 *out = (u32 *)(a.out + (u64)blockIdx.x * a.width);
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < a.width / 2; i += blockDim.x)
-        out[i] = pack2(__fmul_rn(__fmul_rn(x[2 * i], scale), a.weight[2 * i]), __fmul_rn(__fmul_rn(x[2 * i + 1], scale), a.weight[2 * i + 1]));
+    float scale = inverse_root(block_sum(squares, scratch), a.width, a.eps);
+    uint2 *out = (uint2 *)(a.out + (u64)blockIdx.x * a.width);
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {
+        u32 at = threadIdx.x + i * 256;
+        if (at >= groups) break;
+        float4 v = times(scaled(x[i], scale), weight[at]);
+        out[at] = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
+    }
 }
 
 #define SILU 0u
@@ -93,17 +108,23 @@ struct Gate {
     u32 width, kind;
 };
 KERNEL(gate, Gate, 256) {
-    const u32 i = (blockIdx.y * blockDim.x + threadIdx.x) * 2;
+    const u32 i = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     if (i >= a.width) return;
     const bf16 *row = a.gate_up + (u64)blockIdx.x * 2 * a.width;
-    u32 gates = *(const u32 *)(row + i), ups = *(const u32 *)(row + a.width + i);
-    float g[2] = {low_half(gates), high_half(gates)}, u[2] = {low_half(ups), high_half(ups)};
+    const uint4 gates = *(const uint4 *)(row + i), ups = *(const uint4 *)(row + a.width + i);
+    const u32 g[4] = {gates.x, gates.y, gates.z, gates.w}, u[4] = {ups.x, ups.y, ups.z, ups.w};
+    u32 out[4];
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-        if (a.bias) g[e] = __fadd_rn(g[e], a.bias[i + e]), u[e] = __fadd_rn(u[e], a.bias[a.width + i + e]);
-        g[e] = __fmul_rn(activated(g[e], a.kind), u[e]);
+    for (int e = 0; e < 4; e++) {
+        float v[2] = {low_half(g[e]), high_half(g[e])}, w[2] = {low_half(u[e]), high_half(u[e])};
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if (a.bias) v[h] = __fadd_rn(v[h], a.bias[i + 2 * e + h]), w[h] = __fadd_rn(w[h], a.bias[a.width + i + 2 * e + h]);
+            v[h] = __fmul_rn(activated(v[h], a.kind), w[h]);
+        }
+        out[e] = pack2(v[0], v[1]);
     }
-    *(u32 *)(a.out + (u64)blockIdx.x * a.width + i) = pack2(g[0], g[1]);
+    *(uint4 *)(a.out + (u64)blockIdx.x * a.width + i) = make_uint4(out[0], out[1], out[2], out[3]);
 }
 
 // Copies whole KV blocks, in all layers: block (x, y) copies pair x in layer y. Pairs of one launch don't overlap.

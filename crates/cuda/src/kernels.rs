@@ -14,6 +14,8 @@ pub const NONE: u32 = u32::MAX;
 pub const BLOCK: usize = 32;
 /// Keys of a segment of attention.
 pub const SEGMENT: usize = 128;
+/// Blocks of a segment.
+pub const TILES: usize = SEGMENT / BLOCK;
 /// Tokens that a block of the prompt kernel attends for.
 pub const PROMPT_ROWS: usize = 128;
 /// Logits that sampling looks at together.
@@ -65,7 +67,7 @@ arguments! {
     }
     /// `attend.cu`.
     Attend {
-        queries: Address, kv: Address, out: Address, tables: Address, counts: Address, rows: Address, items: Address,
+        queries: Address, kv: Address, out: Address, tables: Address, counts: Address, items: Address,
         prompts: Address, values: Address, scales: Address, finished: Address,
         heads: u32, kv_heads: u32, window: u32, scale: f32, cap: f32,
     }
@@ -92,10 +94,11 @@ fn source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
     Source { name, text: format!("{PRELUDE}\n{text}"), defines }
 }
 
-/// All sources of a model with this head dimension.
-pub fn sources(head_dim: usize) -> Vec<Source> {
+/// All sources of a model with this head dimension and residual stream.
+pub fn sources(head_dim: usize, hidden: usize) -> Vec<Source> {
+    let groups = hidden.div_ceil(4 * 256);
     vec![
-        source("rows", include_str!("../kernels/rows.cu"), Vec::new()),
+        source("rows", include_str!("../kernels/rows.cu"), vec![format!("GROUPS={groups}")]),
         source("linear", include_str!("../kernels/linear.cu"), Vec::new()),
         source("route", include_str!("../kernels/route.cu"), Vec::new()),
         source("attend", include_str!("../kernels/attend.cu"), vec![format!("HEAD_DIM={head_dim}")]),
@@ -169,14 +172,19 @@ pub struct Kernels {
     pub choose: Function,
 }
 
-/// Most dynamic shared memory of kernels whose rows lie there: two rows of 16,384 values.
-const ROW_SHARED: usize = 128 << 10;
+/// Dynamic shared memory of the router at most: a row of 16,384 values and a logit for each expert.
+const ROUTER_SHARED: usize = 72 << 10;
 
 impl Kernels {
     /// Compiles what the cache does not have, and loads all.
-    pub fn load(device: &Device, compiler: &Compiler, head_dim: usize) -> Result<Self, CudaError> {
+    pub fn load(
+        device: &Device,
+        compiler: &Compiler,
+        head_dim: usize,
+        hidden: usize,
+    ) -> Result<Self, CudaError> {
         let mut modules = Vec::new();
-        for source in sources(head_dim) {
+        for source in sources(head_dim, hidden) {
             modules.push(device.module(&compiler.compiled(&source)?.image)?);
         }
         let [rows, linear, route, attend, experts, sample] = &modules[..] else {
@@ -185,7 +193,7 @@ impl Kernels {
         let attend_shape = AttendShape::new(head_dim);
         Ok(Self {
             embed: rows.function("embed", 0)?,
-            residual: rows.function("residual", ROW_SHARED)?,
+            residual: rows.function("residual", 0)?,
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
             randomise: rows.function("randomise", 0)?,
@@ -198,7 +206,7 @@ impl Kernels {
             attend_decode: attend.function("attend_decode", attend_shape.decode_shared)?,
             attend_prompt: attend.function("attend_prompt", attend_shape.prompt_shared)?,
             attend_shape,
-            router: experts.function("router", ROW_SHARED)?,
+            router: experts.function("router", ROUTER_SHARED)?,
             lists: experts.function("lists", 0)?,
             combine: experts.function("combine", 0)?,
             survey: sample.function("survey", 0)?,

@@ -42,7 +42,7 @@ pub fn load(
     let major = properties.driver_version / 1000;
     let compiler =
         Compiler::new(options.search.compiler(major)?, properties.capability, options.cache.clone())?;
-    let kernels = Kernels::load(&device, &compiler, spec.head_dim)?;
+    let kernels = Kernels::load(&device, &compiler, spec.head_dim, spec.hidden)?;
     let blas = match options.search.products(major) {
         Ok(library) => Some(Blas::new(library)?),
         Err(missing) => {

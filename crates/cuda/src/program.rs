@@ -160,7 +160,7 @@ impl Run<'_> {
             // Several picked rows may be the same one, and nothing reads the sum after the head.
             keep: u32::from(!picked),
         };
-        let shape = blocks([self.rows(), 1, 1], 256, model.hidden * 4);
+        let shape = blocks([self.rows(), 1, 1], 256, 0);
         Ok(stream.launch(&kernels.residual, shape, &arguments)?)
     }
 
@@ -218,7 +218,6 @@ impl Run<'_> {
             out: workspace.attended,
             tables: self.array(self.sections.tables()),
             counts: self.array(self.sections.counts(window)),
-            rows: self.array(self.sections.rows(window)),
             items: self.array(self.sections.items(window)),
             prompts: self.array(self.sections.prompts()),
             values: workspace.partial_values,
@@ -261,7 +260,7 @@ impl Run<'_> {
             },
         };
         let each = if let RowsOf::Pairs(top_k) = rows { top_k } else { 1 };
-        let shape = blocks([self.rows() * each, width.div_ceil(512), 1], 256, 0);
+        let shape = blocks([self.rows() * each, width.div_ceil(2048), 1], 256, 0);
         Ok(stream.launch(&kernels.gate, shape, &arguments)?)
     }
 

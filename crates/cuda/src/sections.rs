@@ -1,7 +1,7 @@
 //! A step's arrays: where they lie in the block that is uploaded, and how a batch becomes them.
 //!
 //! ```text
-//! | counts | picked | tokens | positions | slots | rows per window | prompts | items per window | tables |
+//! | counts | picked | tokens | positions | slots | prompts | items per window | tables |
 //! ```
 //! Offsets depend on the class of the step alone, so that captured launches find everything where it was. Only what a step uses is
 //! uploaded.
@@ -10,13 +10,12 @@ use std::ops::Range;
 
 use ropeway_executor::{Batch, BlockId, Chunk, ExecutorError};
 
-use crate::kernels::{BLOCK, FED, NONE, PROMPT_ROWS, SEGMENT};
+use crate::kernels::{BLOCK, FED, NONE, PROMPT_ROWS, SEGMENT, TILES};
 use crate::shape::{ModelShape, RowClass, StepShape};
 
-/// Words of a [`DecodeRow`](../kernels/attend.cu), of a prompt item, and of a decode item.
-const ROW_WORDS: usize = 6;
+/// Words of `PromptItem` and `DecodeItem` in `kernels/attend.cu`.
 const PROMPT_WORDS: usize = 5;
-const ITEM_WORDS: usize = 2;
+const ITEM_WORDS: usize = 12;
 
 /// Words before which the counts of all windows end.
 const COUNT_WORDS: usize = 64;
@@ -72,19 +71,15 @@ impl Sections {
         self.positions() + self.class
     }
 
-    /// Rows that are decoded.
-    pub fn rows(&self, window: usize) -> usize {
-        self.slots() + self.class + window * self.class * ROW_WORDS
-    }
-
     /// Pieces of prompts.
     pub fn prompts(&self) -> usize {
-        self.rows(self.windows)
+        self.slots() + self.class
     }
 
     /// Segments of decoded rows.
     pub fn items(&self, window: usize) -> usize {
-        self.prompts() + self.class * PROMPT_WORDS + window * self.items * ITEM_WORDS
+        let first = (self.prompts() + self.class * PROMPT_WORDS).next_multiple_of(ITEM_WORDS);
+        first + window * self.items * ITEM_WORDS
     }
 
     /// Block tables.
@@ -178,10 +173,10 @@ impl<'a> Filler<'a> {
             self.words[s.positions() + token] = position as u32;
             self.words[s.slots() + token] = (block * BLOCK + position % BLOCK) as u32;
         }
-        let table = self.table(table)?;
         if chunk.tokens.len() == 1 && self.decode(chunk, table) {
             return Ok(());
         }
+        let table = self.table(table)?;
         self.prompt(chunk, table);
         Ok(())
     }
@@ -200,7 +195,7 @@ impl<'a> Filler<'a> {
     }
 
     /// Adds a row that is decoded, if its segments still fit.
-    fn decode(&mut self, chunk: &Chunk, table: usize) -> bool {
+    fn decode(&mut self, chunk: &Chunk, table: &[BlockId]) -> bool {
         let keys = chunk.start + 1;
         let last = keys.div_ceil(SEGMENT);
         let first = |window: &Option<usize>| window.map_or(0, |window| keys.saturating_sub(window) / SEGMENT);
@@ -210,12 +205,17 @@ impl<'a> Filler<'a> {
         }
         for (index, window) in self.windows.iter().enumerate() {
             let (first, item) = (first(window), self.items[index]);
-            let row = [chunk.tokens.start, keys, table, item, first, last - first].map(|value| value as u32);
-            let at = self.sections.rows(index) + self.decoded * ROW_WORDS;
-            self.words[at..at + ROW_WORDS].copy_from_slice(&row);
             for segment in first..last {
                 let at = self.sections.items(index) + self.items[index] * ITEM_WORDS;
-                self.words[at..at + ITEM_WORDS].copy_from_slice(&[self.decoded as u32, segment as u32]);
+                let what = [chunk.tokens.start, keys, segment, self.decoded, item, last - first, 0, 0];
+                let words = &mut self.words[at..at + ITEM_WORDS];
+                for (word, value) in words.iter_mut().zip(what) {
+                    *word = value as u32;
+                }
+                let blocks = table[segment * TILES..].iter().map(|block| block.0).chain(std::iter::repeat(0));
+                for (word, block) in words[what.len()..].iter_mut().zip(blocks) {
+                    *word = block;
+                }
                 self.items[index] += 1;
             }
         }
@@ -241,7 +241,6 @@ impl<'a> Filler<'a> {
         for window in 0..s.windows {
             let counts = [self.items[window] as u32, self.prompts as u32];
             self.words[s.counts(window)..][..2].copy_from_slice(&counts);
-            self.used.push(s.rows(window)..s.rows(window) + self.decoded * ROW_WORDS);
             self.used.push(s.items(window)..s.items(window) + self.items[window] * ITEM_WORDS);
         }
         self.used.push(0..s.counts(s.windows));
@@ -312,7 +311,8 @@ mod tests {
         assert_eq!((filled.decodes, filled.prompts, filled.class.rows()), (true, false, 8));
         assert_eq!(words[s.counts(0)], 3, "300 keys are three segments");
         assert_eq!(words[s.counts(1)], 2, "the last hundred lie in two");
-        assert_eq!(words[s.rows(1)..][..6], [0, 300, 0, 0, 1, 2]);
+        assert_eq!(words[s.items(1)..][..12], [0, 300, 1, 0, 0, 2, 0, 0, 4, 5, 6, 7]);
+        assert_eq!(words[s.items(1) + 12..][..12], [0, 300, 2, 0, 0, 2, 0, 0, 8, 9, 0, 0]);
         assert_eq!(words[s.slots()], 9 * 32 + 11);
     }
 
@@ -324,7 +324,7 @@ mod tests {
         batch.push_chunk(&[8], 299, &table);
         let (words, s, filled) = filled(&batch, 4);
         assert!(filled.decodes && filled.prompts);
-        assert_eq!(words[s.prompts()..][..5], [1, 1, 299, 10, 300]);
+        assert_eq!(words[s.prompts()..][..5], [1, 1, 299, 0, 300]);
     }
 
     #[test]

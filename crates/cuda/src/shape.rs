@@ -70,7 +70,7 @@ impl ModelShape {
             return refuse(format!("heads of {} values are not a multiple of 16 up to 256", spec.head_dim));
         }
         if let Some(matrix) =
-            plan.matrices.iter().find(|m| !m.inputs.is_multiple_of(8) || !m.outputs.is_multiple_of(2))
+            plan.matrices.iter().find(|m| !m.inputs.is_multiple_of(8) || !m.outputs.is_multiple_of(4))
         {
             return refuse(format!("a matrix of {} x {} is not aligned", matrix.outputs, matrix.inputs));
         }

@@ -63,9 +63,11 @@ pub enum Failed {
     Wrong(String),
 }
 
+/// A part of the program.
+type Check = fn(&Task) -> Result<(), Failed>;
+
 fn main() -> ExitCode {
     let task = Task::from_arguments();
-    type Check = fn(&Task) -> Result<(), Failed>;
     let checks: [(&str, Check); 4] = [
         ("families", families::check),
         ("sampling", sampling::check),

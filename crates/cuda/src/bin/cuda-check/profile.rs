@@ -12,6 +12,17 @@ use crate::Failed;
 /// Keys of every row.
 const KEYS: usize = 256;
 
+/// Prints the parts of a step with so many tokens of a prompt, after as many.
+pub fn print_prompt(executor: &mut CudaExecutor, name: &str, tokens: usize) -> Result<(), Failed> {
+    let mut batch = Batch::default();
+    let table: Vec<BlockId> = (0..2 * tokens as u32 / 32).map(BlockId).collect();
+    let prompt: Vec<u32> = (0..tokens as u32).collect();
+    batch.push_chunk(&prompt, tokens, &table);
+    batch.sample_last(&SamplingParams::greedy(), History::default());
+    let filled = Filled { class: RowClass::of(tokens), prompts: true, decodes: false };
+    parts(executor, &batch, filled, &format!("{name} prompt of {tokens} after {tokens}"))
+}
+
 /// Prints the parts of a step of so many rows.
 pub fn print(executor: &mut CudaExecutor, name: &str, rows: usize) -> Result<(), Failed> {
     let mut batch = Batch::default();
@@ -21,21 +32,25 @@ pub fn print(executor: &mut CudaExecutor, name: &str, rows: usize) -> Result<(),
         batch.push_chunk(&[row as u32], KEYS - 1, &table);
         batch.sample_last(&SamplingParams::greedy(), History::default());
     }
+    let filled = Filled { class: RowClass::of(rows), prompts: false, decodes: true };
+    parts(executor, &batch, filled, &format!("{name} step of {rows} x {KEYS} keys"))
+}
+
+fn parts(executor: &mut CudaExecutor, batch: &Batch, filled: Filled, what: &str) -> Result<(), Failed> {
     let mut output = StepOutput::default();
     let mut whole = f64::INFINITY;
     for _ in 0..6 {
         let start = std::time::Instant::now();
-        executor.execute(&batch, &mut output)?;
+        executor.execute(batch, &mut output)?;
         whole = whole.min(start.elapsed().as_secs_f64());
     }
     let Some(program) = executor.program() else { return Ok(()) };
-    let filled = Filled { class: RowClass::of(rows), prompts: false, decodes: true };
     let part = |chosen: &dyn Fn(&Op) -> bool| time(program, || program.layers_where(filled, chosen));
     let matrix = |op: &Op, want: fn(MatrixRole) -> bool| matches!(op, Op::Linear { matrix, .. } if want(program.plan.matrix(*matrix).role));
     let layers = part(&|_| true)?;
-    let head = time(program, || program.head(filled.class))?;
+    let head = time(program, || program.head(RowClass::of(batch.rows.len())))?;
     println!(
-        "RES {name} step of {rows} x {KEYS} keys: launch to results {:.3} ms; layers {:.3}, head {:.3}: \
+        "RES {what}: launch to results {:.3} ms; layers {:.3}, head {:.3}: \
          norms {:.3}, qkv {:.3}, route {:.3}, attend {:.3}, output {:.3}, gate_up {:.3}, gate {:.3}, down {:.3}",
         whole * 1e3,
         layers * 1e3,

@@ -23,6 +23,7 @@ pub fn measure(task: &Task) -> Result<(), Failed> {
         for rows in [1, 64, 256] {
             profile::print(&mut executor, model.name, rows)?;
         }
+        profile::print_prompt(&mut executor, model.name, 8192)?;
         let settings = Settings { pace: Pace::new(Duration::from_millis(25)), ..Settings::default() };
         let (handle, thread) = spawn(Box::new(executor), &settings);
         for streams in [1, 64, 256] {
@@ -34,6 +35,11 @@ pub fn measure(task: &Task) -> Result<(), Failed> {
         let times: Result<Vec<f64>, Failed> = (0..3).map(|round| long_prompt(&handle, round)).collect();
         let milliseconds: Vec<f64> = times?.iter().map(|seconds| seconds * 1e3).collect();
         println!("RES {} prompt of {LONG}: {milliseconds:.0?} ms to the first token", model.name);
+        for step in
+            handle.board().records_after(0).iter().filter(|step| step.prefill_tokens > 4000).rev().take(4)
+        {
+            println!("   {} {step}", model.name);
+        }
         host_time(&handle, model.name);
         drop(handle);
         let _ = thread.join();
