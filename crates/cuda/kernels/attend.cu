@@ -8,7 +8,7 @@
 //            instruction. The warp that finishes a row's last segment merges all of them.
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
-// HEAD_DIM is set at compile time, a multiple of 16 up to 256. Tokens beyond a sequence's end are zeros in shared memory, so that
+// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so is CAPPED, whether scores are capped. Tokens beyond a sequence's end are zeros in shared memory, so that
 // what an earlier owner of the block left there can't reach a sum.
 
 #define BLOCK 32
@@ -60,7 +60,7 @@ struct Attend {
     u32 *finished;             // [row][kv head][part], zero between launches
     u32 heads, kv_heads;
     u32 window;                // 0: all
-    float scale, cap;          // cap 0: none
+    float scale, cap;          // cap is read if CAPPED
 };
 
 // A warp's 16 rows over some keys: maximum and sum of each of a thread's two rows, and the weighted values.
@@ -80,12 +80,15 @@ struct Span {
     i32 lower[2], upper[2];
 };
 DEVICE float score(float product, const Attend &a) {
-    if (a.cap == 0.0f) return __fmul_rn(product, __fmul_rn(a.scale, 1.442695041f));
+#if !CAPPED
+    return __fmul_rn(product, __fmul_rn(a.scale, 1.442695041f));
+#else
     float capped = __fmul_rn(a.cap, tanh_by_power(__fdiv_rn(__fmul_rn(product, a.scale), a.cap)));
     return __fmul_rn(capped, 1.442695041f);
+#endif
 }
-// One tile of 32 keys that begins at position `base`.
-DEVICE void walk(Rows &r, const u32 (&q)[FRAGMENTS][4], const char *tile, i32 base, const Span &span, const Attend &a) {
+// One tile of 32 keys that begins at position `base`. Without MASKED, all of them count for all rows.
+template <bool MASKED> DEVICE void walk(Rows &r, const u32 (&q)[FRAGMENTS][4], const char *tile, i32 base, const Span &span, const Attend &a) {
     const int lane = threadIdx.x % 32;
     const char *keys = tile, *values = tile + BLOCK * PITCH;
     float s[4][4];
@@ -112,7 +115,7 @@ DEVICE void walk(Rows &r, const u32 (&q)[FRAGMENTS][4], const char *tile, i32 ba
             for (int e = 0; e < 2; e++) {
                 float &v = s[j][2 * h + e];
                 i32 t = base + j * 8 + lane % 4 * 2 + e;
-                v = t < span.upper[h] && t >= span.lower[h] ? score(v, a) : NONE;
+                v = !MASKED || (t < span.upper[h] && t >= span.lower[h]) ? score(v, a) : NONE;
                 most = fmaxf(most, v);
             }
         most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 1));
@@ -275,7 +278,10 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
         copy_wait<DECODE_RING - 1>();
         __syncwarp();
         Span span = {{here.lower, here.lower}, {(i32)here.what.y, (i32)here.what.y}};
-        walk(r, q, ring + used % DECODE_RING * TILE_BYTES, (i32)(here.what.z * SEGMENT + here.tile * BLOCK), span, a);
+        const i32 base = (i32)(here.what.z * SEGMENT + here.tile * BLOCK);
+        const char *tile = ring + used % DECODE_RING * TILE_BYTES;
+        if (base >= here.lower && base + BLOCK <= (i32)here.what.y) walk<false>(r, q, tile, base, span, a);
+        else walk<true>(r, q, tile, base, span, a);
         __syncwarp();
         used++;
         fresh = here.tile + 1 == here.end;
@@ -341,6 +347,9 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
                 u32 col = k * 16 + lane % 4 * 2 + e / 2 * 8;
                 q[k][e] = *(const u32 *)(a.queries + ((u64)(item.token + row[e % 2]) * a.heads + head) * HEAD_DIM + col);
             }
+        // What all rows of the warp see, and what none of them does.
+        const i32 lowest_upper = (i32)(item.position + warp * 16 + 1), highest_upper = lowest_upper + 15;
+        const i32 highest_lower = lowest((u32)highest_upper, a.window);
         const i32 first = lowest(item.position + 1, a.window) / BLOCK, end = (i32)((item.position + item.rows + BLOCK - 1) / BLOCK);
 #pragma unroll 1
         for (i32 i = 0; i < PROMPT_RING - 1; i++) {
@@ -362,7 +371,9 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
             i32 n = t + PROMPT_RING - 1;
             if (n < end) bring(bytes + n % PROMPT_RING * TILE_BYTES, a, a.tables[item.table + n], kv_head, (i32)item.keys - n * BLOCK, threadIdx.x, PROMPT_WARPS * 32);
             copy_commit();
-            walk(r, q, bytes + t % PROMPT_RING * TILE_BYTES, t * BLOCK, span, a);
+            const char *tile = bytes + t % PROMPT_RING * TILE_BYTES;
+            if (t * BLOCK >= highest_lower && (t + 1) * BLOCK <= lowest_upper) walk<false>(r, q, tile, t * BLOCK, span, a);
+            else if (t * BLOCK < highest_upper) walk<true>(r, q, tile, t * BLOCK, span, a);
             if (t % TILES == TILES - 1 || t == end - 1) {
                 gather(r);
 #pragma unroll

@@ -47,6 +47,11 @@ DEVICE float power2(float x) {
     asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+DEVICE float inverse(float x) {
+    float y;
+    asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 // Two bf16, `a` in the low half.
 DEVICE u32 pack2(float a, float b) {
     u32 r;
@@ -72,21 +77,20 @@ DEVICE float warp_sum(float v) {
     return v;
 }
 
-// Sum over a block of up to 1,024 threads, the same bits for every thread: lanes first, then warps in ascending order.
+// Sum over a block of up to 1,024 threads, the same bits for every thread: lanes first, then warps.
 DEVICE float block_sum(float v, float *scratch) {
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
     v = warp_sum(v);
     __syncthreads();
     if (threadIdx.x % 32 == 0) scratch[warp] = v;
     __syncthreads();
-    float total = 0.0f;
-    for (int i = 0; i < warps; i++) total = __fadd_rn(total, scratch[i]);
-    return total;
+    const int lane = threadIdx.x % 32;
+    return warp_sum(lane < warps ? scratch[lane] : 0.0f);
 }
 
 // tanh by one exponential; exact at 0 and at the ends.
 DEVICE float tanh_by_power(float x) {
     float e = power2(__fmul_rn(-2.885390082f, fabsf(x)));
-    float t = __fdiv_rn(__fsub_rn(1.0f, e), __fadd_rn(1.0f, e));
+    float t = __fmul_rn(__fsub_rn(1.0f, e), inverse(__fadd_rn(1.0f, e)));
     return copysignf(t, x);
 }

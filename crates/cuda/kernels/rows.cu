@@ -45,46 +45,50 @@ DEVICE float squared(float4 v, float sum) { return __fmaf_rn(v.w, v.w, __fmaf_rn
 DEVICE float inverse_root(float squares, u32 width, float eps) {
     return __fdiv_rn(1.0f, sqrtf(__fadd_rn(__fdiv_rn(squares, (float)width), eps)));
 }
-// Four values at a time; a row's values stay in registers. GROUPS, set at compile time, is how many fours a thread holds.
-KERNEL(residual, Residual, 256) {
+// Four values at a time; a row's values stay in registers. ROW_THREADS and GROUPS, set at compile time, are how many threads share a
+// row, and how many fours each of them holds.
+KERNEL(residual, Residual, ROW_THREADS) {
     __shared__ float scratch[32];
     const u32 row = a.picked ? a.picked[blockIdx.x] : blockIdx.x, groups = a.width / 4;
     float4 *hidden = (float4 *)(a.hidden + (u64)row * a.width);
     const float4 *branch = (const float4 *)(a.branch + (u64)row * a.width);
     const float4 *bias = (const float4 *)a.bias, *post = (const float4 *)a.post, *weight = (const float4 *)a.weight;
-    float4 x[GROUPS];
-    float share = 1.0f, squares = 0.0f;
-    if (a.branch) {
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 x[GROUPS], added[GROUPS], weights[GROUPS];
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {  // all that is read, at once
+        u32 at = threadIdx.x + i * ROW_THREADS;
+        bool in = at < groups;
+        x[i] = in ? hidden[at] : zero;
+        weights[i] = in ? weight[at] : zero;
+        added[i] = in && a.branch ? branch[at] : zero;
+        if (in && bias) added[i] = plus(added[i], bias[at]);
+        if (post) squares = squared(added[i], squares);
+    }
+    if (post && a.branch) {
+        float share = inverse_root(block_sum(squares, scratch), a.width, a.eps);
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
-            u32 at = threadIdx.x + i * 256;
-            if (at >= groups) break;
-            x[i] = bias ? plus(branch[at], bias[at]) : branch[at];
-            squares = squared(x[i], squares);
+            u32 at = threadIdx.x + i * ROW_THREADS;
+            if (at < groups) added[i] = times(scaled(added[i], share), post[at]);
         }
-        if (post) share = inverse_root(block_sum(squares, scratch), a.width, a.eps);
     }
     squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
-        u32 at = threadIdx.x + i * 256;
-        if (at >= groups) break;
-        float4 v = hidden[at];
-        if (a.branch) {
-            v = plus(v, post ? times(scaled(x[i], share), post[at]) : x[i]);
-            if (a.keep) hidden[at] = v;
-        }
-        x[i] = v;
-        squares = squared(v, squares);
+        u32 at = threadIdx.x + i * ROW_THREADS;
+        if (a.branch) x[i] = plus(x[i], added[i]);
+        if (a.branch && a.keep && at < groups) hidden[at] = x[i];
+        squares = squared(x[i], squares);
     }
     float scale = inverse_root(block_sum(squares, scratch), a.width, a.eps);
     uint2 *out = (uint2 *)(a.out + (u64)blockIdx.x * a.width);
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
-        u32 at = threadIdx.x + i * 256;
-        if (at >= groups) break;
-        float4 v = times(scaled(x[i], scale), weight[at]);
-        out[at] = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
+        u32 at = threadIdx.x + i * ROW_THREADS;
+        float4 v = times(scaled(x[i], scale), weights[i]);
+        if (at < groups) out[at] = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
     }
 }
 
@@ -92,7 +96,7 @@ KERNEL(residual, Residual, 256) {
 #define GELU_TANH 1u
 #define GELU 2u
 DEVICE float activated(float x, u32 kind) {
-    if (kind == SILU) return __fdiv_rn(x, __fadd_rn(1.0f, power2(__fmul_rn(-1.442695041f, x))));
+    if (kind == SILU) return __fmul_rn(x, inverse(__fadd_rn(1.0f, power2(__fmul_rn(-1.442695041f, x)))));
     if (kind == GELU_TANH) {
         float inner = __fmul_rn(0.7978846f, __fmaf_rn(__fmul_rn(__fmul_rn(0.044715f, x), x), x, x));
         return __fmul_rn(__fmul_rn(0.5f, x), __fadd_rn(1.0f, tanh_by_power(inner)));
@@ -108,23 +112,18 @@ struct Gate {
     u32 width, kind;
 };
 KERNEL(gate, Gate, 256) {
-    const u32 i = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+    const u32 i = (blockIdx.y * blockDim.x + threadIdx.x) * 4;
     if (i >= a.width) return;
     const bf16 *row = a.gate_up + (u64)blockIdx.x * 2 * a.width;
-    const uint4 gates = *(const uint4 *)(row + i), ups = *(const uint4 *)(row + a.width + i);
-    const u32 g[4] = {gates.x, gates.y, gates.z, gates.w}, u[4] = {ups.x, ups.y, ups.z, ups.w};
-    u32 out[4];
+    const uint2 gates = *(const uint2 *)(row + i), ups = *(const uint2 *)(row + a.width + i);
+    float g[4] = {low_half(gates.x), high_half(gates.x), low_half(gates.y), high_half(gates.y)};
+    float u[4] = {low_half(ups.x), high_half(ups.x), low_half(ups.y), high_half(ups.y)};
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        float v[2] = {low_half(g[e]), high_half(g[e])}, w[2] = {low_half(u[e]), high_half(u[e])};
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            if (a.bias) v[h] = __fadd_rn(v[h], a.bias[i + 2 * e + h]), w[h] = __fadd_rn(w[h], a.bias[a.width + i + 2 * e + h]);
-            v[h] = __fmul_rn(activated(v[h], a.kind), w[h]);
-        }
-        out[e] = pack2(v[0], v[1]);
+        if (a.bias) g[e] = __fadd_rn(g[e], a.bias[i + e]), u[e] = __fadd_rn(u[e], a.bias[a.width + i + e]);
+        g[e] = __fmul_rn(activated(g[e], a.kind), u[e]);
     }
-    *(uint4 *)(a.out + (u64)blockIdx.x * a.width + i) = make_uint4(out[0], out[1], out[2], out[3]);
+    *(uint2 *)(a.out + (u64)blockIdx.x * a.width + i) = make_uint2(pack2(g[0], g[1]), pack2(g[2], g[3]));
 }
 
 // Copies whole KV blocks, in all layers: block (x, y) copies pair x in layer y. Pairs of one launch don't overlap.

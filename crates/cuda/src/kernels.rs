@@ -94,14 +94,35 @@ fn source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
     Source { name, text: format!("{PRELUDE}\n{text}"), defines }
 }
 
-/// All sources of a model with this head dimension and residual stream.
-pub fn sources(head_dim: usize, hidden: usize) -> Vec<Source> {
-    let groups = hidden.div_ceil(4 * 256);
+/// What kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Constants {
+    /// Values of a head.
+    pub head_dim: usize,
+    /// Values of the residual stream.
+    pub hidden: usize,
+    /// Whether attention's scores are capped.
+    pub capped: bool,
+}
+
+impl Constants {
+    /// Threads that share a row of the residual stream, four values each where they are enough.
+    pub fn row_threads(&self) -> usize {
+        (self.hidden / 4).next_multiple_of(32).clamp(32, 1024)
+    }
+}
+
+/// All sources of a model.
+pub fn sources(constants: Constants) -> Vec<Source> {
+    let (threads, capped) = (constants.row_threads(), u32::from(constants.capped));
+    let groups = constants.hidden.div_ceil(4 * threads);
+    let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
+    let attend = vec![format!("HEAD_DIM={}", constants.head_dim), format!("CAPPED={capped}")];
     vec![
-        source("rows", include_str!("../kernels/rows.cu"), vec![format!("GROUPS={groups}")]),
+        source("rows", include_str!("../kernels/rows.cu"), rows),
         source("linear", include_str!("../kernels/linear.cu"), Vec::new()),
         source("route", include_str!("../kernels/route.cu"), Vec::new()),
-        source("attend", include_str!("../kernels/attend.cu"), vec![format!("HEAD_DIM={head_dim}")]),
+        source("attend", include_str!("../kernels/attend.cu"), attend),
         source("experts", include_str!("../kernels/experts.cu"), Vec::new()),
         source("sample", include_str!("../kernels/sample.cu"), Vec::new()),
     ]
@@ -155,6 +176,8 @@ pub struct LinearKernel {
 pub struct Kernels {
     pub embed: Function,
     pub residual: Function,
+    /// Threads of `residual`.
+    pub row_threads: u32,
     pub gate: Function,
     pub copy_blocks: Function,
     pub randomise: Function,
@@ -177,23 +200,19 @@ const ROUTER_SHARED: usize = 72 << 10;
 
 impl Kernels {
     /// Compiles what the cache does not have, and loads all.
-    pub fn load(
-        device: &Device,
-        compiler: &Compiler,
-        head_dim: usize,
-        hidden: usize,
-    ) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, compiler: &Compiler, constants: Constants) -> Result<Self, CudaError> {
         let mut modules = Vec::new();
-        for source in sources(head_dim, hidden) {
+        for source in sources(constants) {
             modules.push(device.module(&compiler.compiled(&source)?.image)?);
         }
         let [rows, linear, route, attend, experts, sample] = &modules[..] else {
             unreachable!("six sources make six modules")
         };
-        let attend_shape = AttendShape::new(head_dim);
+        let attend_shape = AttendShape::new(constants.head_dim);
         Ok(Self {
             embed: rows.function("embed", 0)?,
             residual: rows.function("residual", 0)?,
+            row_threads: constants.row_threads() as u32,
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
             randomise: rows.function("randomise", 0)?,

@@ -11,7 +11,7 @@ use crate::compile::Compiler;
 use crate::driver::Device;
 use crate::error::CudaError;
 use crate::executor::{CudaOptions, KV_SHARE};
-use crate::kernels::{BLOCK, Kernels};
+use crate::kernels::{self, BLOCK, Kernels};
 use crate::plan::{Op, Plan, RowsOf};
 use crate::products::{Bench, ProductKey, Products, Wanted};
 use crate::program::{Constants, Program};
@@ -42,7 +42,7 @@ pub fn load(
     let major = properties.driver_version / 1000;
     let compiler =
         Compiler::new(options.search.compiler(major)?, properties.capability, options.cache.clone())?;
-    let kernels = Kernels::load(&device, &compiler, spec.head_dim, spec.hidden)?;
+    let kernels = Kernels::load(&device, &compiler, compiled_for(spec))?;
     let blas = match options.search.products(major) {
         Ok(library) => Some(Blas::new(library)?),
         Err(missing) => {
@@ -80,6 +80,15 @@ pub fn load(
     };
     tune(&mut program, &properties.name, options)?;
     Ok(program)
+}
+
+/// The constants of a model's kernels.
+pub fn compiled_for(spec: &DecoderSpec) -> kernels::Constants {
+    kernels::Constants {
+        head_dim: spec.head_dim,
+        hidden: spec.hidden,
+        capped: spec.attention.softcap.is_some(),
+    }
 }
 
 /// How the device's memory is shared out.

@@ -160,7 +160,7 @@ impl Run<'_> {
             // Several picked rows may be the same one, and nothing reads the sum after the head.
             keep: u32::from(!picked),
         };
-        let shape = blocks([self.rows(), 1, 1], 256, 0);
+        let shape = blocks([self.rows(), 1, 1], kernels.row_threads, 0);
         Ok(stream.launch(&kernels.residual, shape, &arguments)?)
     }
 
@@ -260,7 +260,7 @@ impl Run<'_> {
             },
         };
         let each = if let RowsOf::Pairs(top_k) = rows { top_k } else { 1 };
-        let shape = blocks([self.rows() * each, width.div_ceil(2048), 1], 256, 0);
+        let shape = blocks([self.rows() * each, width.div_ceil(1024), 1], 256, 0);
         Ok(stream.launch(&kernels.gate, shape, &arguments)?)
     }
 

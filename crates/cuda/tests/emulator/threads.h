@@ -197,5 +197,6 @@ static inline void multiply(float *d, const u32 *a, const u32 *b) {
     emulator::pause(emulator::WARP);
 }
 static inline float power2(float x) { return exp2f(x); }
+static inline float inverse(float x) { return 1.0f / x; }
 static inline u32 narrowed(float f) { u32 u = __float_as_uint(f); return f != f ? 0x7fffu : (u + 0x7fff + ((u >> 16) & 1)) >> 16; }
 static inline u32 pack2(float a, float b) { return narrowed(a) | narrowed(b) << 16; }

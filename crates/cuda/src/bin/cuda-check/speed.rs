@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ropeway_engine::{Event, Handle, Pace, Request, Settings, StepRecord, spawn};
+use ropeway_engine::{Event, Handle, Request, Settings, StepRecord, spawn};
 
 use crate::models::MODELS;
 use crate::{Failed, Task, profile};
@@ -24,8 +24,7 @@ pub fn measure(task: &Task) -> Result<(), Failed> {
             profile::print(&mut executor, model.name, rows)?;
         }
         profile::print_prompt(&mut executor, model.name, 8192)?;
-        let settings = Settings { pace: Pace::new(Duration::from_millis(25)), ..Settings::default() };
-        let (handle, thread) = spawn(Box::new(executor), &settings);
+        let (handle, thread) = spawn(Box::new(executor), &Settings::default());
         for streams in [1, 64, 256] {
             let speeds: Result<Vec<f64>, Failed> =
                 (0..3).map(|round| throughput(&handle, streams, round)).collect();
