@@ -1,33 +1,34 @@
 // Attention over paged keys and values whose bits depend neither on the batch nor on how a sequence is cut into chunks.
 //
-// Keys are walked in tiles of 32 (a KV block) and segments of 128 at fixed positions. A segment's sums start from nothing, and
-// segments are merged in ascending order by one formula, whoever computes them: a decoded row (a warp per segment) and the same
-// row inside a prompt (16 rows per warp) agree bit for bit.
+// Keys are taken in segments of 128 at fixed positions, four KV blocks each. A segment has one maximum per row and its sums start from
+// nothing; segments are merged in ascending order by one formula, whoever computes them. So a decoded row (a warp per segment) and the
+// same row inside a prompt (16 rows per warp) agree bit for bit.
 //
 //   decode   item = (row, segment); a warp takes one (item, KV head): the group's query heads are the 16 rows of the matrix
 //            instruction. The warp that finishes a row's last segment merges all of them.
+//   short    the same for few rows of up to four segments: a block takes a (row, KV head), and its four warps merge in shared memory.
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
-// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so is CAPPED, whether scores are capped. Tokens beyond a sequence's end are zeros in shared memory, so that
-// what an earlier owner of the block left there can't reach a sum.
+// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so is CAPPED, whether scores are capped. Tokens outside of what a row
+// may see are zeros in shared memory, so that what an earlier owner of a block left there can't reach a sum.
 
 #define BLOCK 32
 #define SEGMENT 128
 #define TILES (SEGMENT / BLOCK)
-#define PITCH (HEAD_DIM * 2 + 16)  // an odd number of 16-byte pieces: eight rows lie in different banks
-#define TILE_BYTES (2 * BLOCK * PITCH)
+#define PITCH (HEAD_DIM * 2 + 16)   // an odd number of 16-byte pieces: eight rows lie in different banks
+#define HALF_BYTES (BLOCK * PITCH)  // a block's keys, or its values
 #define FRAGMENTS (HEAD_DIM / 16)
 #define NONE minus_infinity()
 
-#if HEAD_DIM <= 128
 #define DECODE_WARPS 4
+#if HEAD_DIM <= 128
+#define DECODE_RING 6  // halves of blocks in flight, per warp
+#define PROMPT_STAGES 2
 #else
-#define DECODE_WARPS 2
-#endif
 #define DECODE_RING 3
+#define PROMPT_STAGES 1
+#endif
 #define PROMPT_WARPS 8
-#define PROMPT_ROWS (PROMPT_WARPS * 16)
-#define PROMPT_RING 4
 
 // One segment of a decoded row, with all that its warp needs to know: one look, then the keys.
 struct alignas(16) DecodeItem {
@@ -63,18 +64,10 @@ struct Attend {
     float scale, cap;          // cap is read if CAPPED
 };
 
-// A warp's 16 rows over some keys: maximum and sum of each of a thread's two rows, and the weighted values.
+// A warp's 16 rows over one segment: maximum and sum of each of a thread's two rows, and the weighted values.
 struct Rows {
     float most[2], sum[2], values[HEAD_DIM / 8][4];
 };
-DEVICE void clear(Rows &r) {
-#pragma unroll
-    for (int h = 0; h < 2; h++) r.most[h] = NONE, r.sum[h] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < HEAD_DIM / 8; i++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) r.values[i][e] = 0.0f;
-}
 // Keys lower[h] <= t < upper[h] count for a thread's row h.
 struct Span {
     i32 lower[2], upper[2];
@@ -87,11 +80,9 @@ DEVICE float score(float product, const Attend &a) {
     return __fmul_rn(capped, 1.442695041f);
 #endif
 }
-// One tile of 32 keys that begins at position `base`. Without MASKED, all of them count for all rows.
-template <bool MASKED> DEVICE void walk(Rows &r, const u32 (&q)[FRAGMENTS][4], const char *tile, i32 base, const Span &span, const Attend &a) {
+// q . k for the 32 keys of a block.
+DEVICE void multiply_keys(float (&s)[4][4], const u32 (&q)[FRAGMENTS][4], const char *keys) {
     const int lane = threadIdx.x % 32;
-    const char *keys = tile, *values = tile + BLOCK * PITCH;
-    float s[4][4];
 #pragma unroll
     for (int j = 0; j < 4; j++)
 #pragma unroll
@@ -106,58 +97,75 @@ template <bool MASKED> DEVICE void walk(Rows &r, const u32 (&q)[FRAGMENTS][4], c
             multiply(s[2 * j], q[k], b);
             multiply(s[2 * j + 1], q[k], b + 2);
         }
+}
+DEVICE void exclude(float (&s)[4][4]) {
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) s[j][e] = NONE;
+}
+// Scores to weights, in place; maximum and sum of the segment that begins at position `base`. Without MASKED, all keys count.
+template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float most = r.most[h];
+        float most = NONE, sum = 0.0f;
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+        for (int t = 0; t < TILES; t++)
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float &v = s[j][2 * h + e];
-                i32 t = base + j * 8 + lane % 4 * 2 + e;
-                v = !MASKED || (t < span.upper[h] && t >= span.lower[h]) ? score(v, a) : NONE;
-                most = fmaxf(most, v);
-            }
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &v = s[t][j][2 * h + e];
+                    i32 key = base + t * BLOCK + j * 8 + lane % 4 * 2 + e;
+                    v = !MASKED || (key < span.upper[h] && key >= span.lower[h]) ? score(v, a) : NONE;
+                    most = fmaxf(most, v);
+                }
         most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 1));
         most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 2));
-        float zero = most == NONE ? 0.0f : most, shrink = power2(__fsub_rn(r.most[h], zero)), sum = 0.0f;
+        const float zero = most == NONE ? 0.0f : most;
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+        for (int t = 0; t < TILES; t++)
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float p = power2(__fsub_rn(s[j][2 * h + e], zero));
-                s[j][2 * h + e] = p;
-                sum = __fadd_rn(sum, p);
-            }
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &v = s[t][j][2 * h + e];
+                    v = power2(__fsub_rn(v, zero));
+                    sum = __fadd_rn(sum, v);
+                }
         r.most[h] = most;
-        r.sum[h] = __fmaf_rn(r.sum[h], shrink, sum);
-#pragma unroll
-        for (int i = 0; i < HEAD_DIM / 8; i++) {
-            r.values[i][2 * h] = __fmul_rn(r.values[i][2 * h], shrink);
-            r.values[i][2 * h + 1] = __fmul_rn(r.values[i][2 * h + 1], shrink);
-        }
+        sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 1));
+        r.sum[h] = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 2));
     }
+}
+// The weights of a block as the matrix instruction takes them.
+DEVICE void pack_weights(u32 (&p)[2][4], const float (&s)[4][4]) {
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        u32 p[4] = {pack2(s[2 * j][0], s[2 * j][1]), pack2(s[2 * j][2], s[2 * j][3]), pack2(s[2 * j + 1][0], s[2 * j + 1][1]),
-                    pack2(s[2 * j + 1][2], s[2 * j + 1][3])};
+        p[j][0] = pack2(s[2 * j][0], s[2 * j][1]), p[j][1] = pack2(s[2 * j][2], s[2 * j][3]);
+        p[j][2] = pack2(s[2 * j + 1][0], s[2 * j + 1][1]), p[j][3] = pack2(s[2 * j + 1][2], s[2 * j + 1][3]);
+    }
+}
+DEVICE void clear_values(Rows &r) {
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) r.values[i][e] = 0.0f;
+}
+// Adds the weighted values of a block.
+DEVICE void add_values(Rows &r, const u32 (&p)[2][4], const char *values) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < 2; j++)
 #pragma unroll
         for (int i = 0; i < FRAGMENTS; i++) {
             int row = j * 16 + lane % 8 + lane / 8 % 2 * 8, piece = i * 2 + lane / 16;
             u32 b[4];
             load_matrices4_transposed(b, values + row * PITCH + piece * 16);
-            multiply(r.values[2 * i], p, b);
-            multiply(r.values[2 * i + 1], p, b + 2);
+            multiply(r.values[2 * i], p[j], b);
+            multiply(r.values[2 * i + 1], p[j], b + 2);
         }
-    }
-}
-// A row's sum lies spread over four threads.
-DEVICE void gather(Rows &r) {
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        r.sum[h] = __fadd_rn(r.sum[h], __shfl_xor_sync(LANES_ALL, r.sum[h], 1));
-        r.sum[h] = __fadd_rn(r.sum[h], __shfl_xor_sync(LANES_ALL, r.sum[h], 2));
-    }
 }
 // How a total and the next segment are weighted: total * keep + segment * take.
 struct Merge {
@@ -169,45 +177,103 @@ DEVICE Merge merge(float total, float segment) {
 }
 DEVICE float merged(const Merge &w, float total, float segment) { return __fmaf_rn(total, w.keep, __fmul_rn(segment, w.take)); }
 
-// Copies a block's keys and values of one head into shared memory; tokens from the `keys`-th on become zeros.
-DEVICE void bring(char *to, const Attend &a, u32 block, u32 kv_head, i32 keys, u32 thread, u32 threads) {
+#define KEYS 0u
+#define VALUES 1u
+// Copies a block's keys or values of one head into shared memory; tokens outside of first .. last become zeros.
+DEVICE void bring(char *to, const Attend &a, u32 block, u32 kv_head, u32 which, i32 first, i32 last, u32 thread, u32 threads) {
     constexpr u32 PIECES = HEAD_DIM / 8;
-    const bf16 *from = a.kv + ((u64)block * a.kv_heads + kv_head) * (2 * BLOCK * HEAD_DIM);
-    for (u32 at = thread; at < 2 * BLOCK * PIECES; at += threads) {
-        u32 row = at / PIECES, piece = at % PIECES;  // rows 0..31 are keys, 32..63 values
-        copy16(to + row * PITCH + piece * 16, from + (u64)row * HEAD_DIM + piece * 8, (i32)(row % BLOCK) < keys);
+    const bf16 *from = a.kv + (((u64)block * a.kv_heads + kv_head) * 2 + which) * (BLOCK * HEAD_DIM);
+#pragma unroll 4
+    for (u32 at = thread; at < BLOCK * PIECES; at += threads) {
+        u32 row = at / PIECES, piece = at % PIECES;
+        copy16(to + row * PITCH + piece * 16, from + row * HEAD_DIM + piece * 8, (i32)row >= first && (i32)row < last);
     }
 }
 DEVICE i32 lowest(u32 keys, u32 window) { return window && keys > window ? (i32)(keys - window) : 0; }
 
-// Where a warp is in its items.
+// --- decode ---
+
+// Where a warp is in its items, half a block at a time: the segment's keys, then its values.
 struct Cursor {
-    u32 unit, tile, end;  // tile of the segment, and the first one that is not its
+    u32 unit, half, first, end;  // blocks first .. end of the segment are used
     i32 lower;
-    uint4 what, more, blocks;  // the item: token, keys, segment, row; first_item, segments; blocks
+    uint4 what, more, blocks;    // the item: token, keys, segment, row; first_item, segments; blocks
 };
 struct Units {
-    u32 count, parts;  // parts of a group of more than 16 query heads
+    u32 count, parts, per_item;  // parts of a group of more than 16 query heads; units of an item
 };
-DEVICE u32 block_of(const Cursor &c) {
-    return c.tile == 0 ? c.blocks.x : c.tile == 1 ? c.blocks.y : c.tile == 2 ? c.blocks.z : c.blocks.w;
-}
-DEVICE void open(Cursor &c, const Attend &a, const Units &units) {
-    if (c.unit >= units.count) return;
-    const uint4 *item = (const uint4 *)(a.items + c.unit / (a.kv_heads * units.parts));
+DEVICE u32 block_of(const Cursor &c, u32 tile) { return tile == 0 ? c.blocks.x : tile == 1 ? c.blocks.y : tile == 2 ? c.blocks.z : c.blocks.w; }
+DEVICE void open_item(Cursor &c, const Attend &a, const DecodeItem *place) {
+    const uint4 *item = (const uint4 *)place;
     c.what = item[0], c.more = item[1], c.blocks = item[2];
     c.lower = lowest(c.what.y, a.window);
     i32 start = (i32)(c.what.z * SEGMENT), left = (i32)c.what.y - start;
-    c.tile = c.lower > start ? (u32)(c.lower - start) / BLOCK : 0;
+    c.half = 0;
+    c.first = c.lower > start ? (u32)(c.lower - start) / BLOCK : 0;
     c.end = left >= SEGMENT ? TILES : (u32)(left + BLOCK - 1) / BLOCK;
 }
-DEVICE void next(Cursor &c, const Attend &a, const Units &units, u32 stride) {
-    if (++c.tile == c.end) c.unit += stride, open(c, a, units);
+DEVICE void open(Cursor &c, const Attend &a, const Units &units) {
+    if (c.unit < units.count) open_item(c, a, a.items + c.unit / units.per_item);
+}
+// Brings the half that the cursor is at.
+DEVICE void bring_half(const Cursor &c, const Attend &a, const Units &units, char *to) {
+    const u32 blocks = c.end - c.first, which = c.half < blocks ? KEYS : VALUES, tile = c.first + (which == KEYS ? c.half : c.half - blocks);
+    const i32 base = (i32)(c.what.z * SEGMENT + tile * BLOCK);
+    bring(to, a, block_of(c, tile), c.unit % units.per_item / units.parts, which, c.lower - base, (i32)c.what.y - base, threadIdx.x % 32, 32);
+}
+// The query heads of a unit: all of its group, or a part of it.
+struct Heads {
+    u32 first, count;
+};
+DEVICE Heads heads_of(u32 in_item, const Attend &a, const Units &units) {
+    u32 group = a.heads / a.kv_heads, part = in_item % units.parts;
+    return {in_item / units.parts * group + part * 16, min(group - part * 16, 16u)};
+}
+DEVICE void load_queries(u32 (&q)[FRAGMENTS][4], const bf16 *rows, u32 count) {
+    const u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < FRAGMENTS; k++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            u32 row = lane / 4 + e % 2 * 8, col = k * 16 + lane % 4 * 2 + e / 2 * 8;
+            q[k][e] = row < count ? *(const u32 *)(rows + (u64)row * HEAD_DIM + col) : 0u;
+        }
+}
+// One segment. `next()` gives the next half that was brought, and brings another one; `done()` gives it back.
+template <class Next, class Done> DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &here, const Attend &a, Next next, Done done) {
+    float s[TILES][4][4];
+#pragma unroll
+    for (u32 t = 0; t < TILES; t++)
+        if (t >= here.first && t < here.end) {
+            multiply_keys(s[t], q, next());
+            done();
+        } else {
+            exclude(s[t]);
+        }
+    const i32 base = (i32)(here.what.z * SEGMENT), keys = (i32)here.what.y;
+    const Span span = {{here.lower, here.lower}, {keys, keys}};
+    if (base >= here.lower && base + SEGMENT <= keys) soften<false>(s, r, base, span, a);
+    else soften<true>(s, r, base, span, a);
+    clear_values(r);
+#pragma unroll
+    for (u32 t = 0; t < TILES; t++)
+        if (t >= here.first && t < here.end) {
+            u32 p[2][4];
+            pack_weights(p, s[t]);
+            add_values(r, p, next());
+            done();
+        }
+}
+DEVICE void write_row(bf16 *out, const Rows &r, int h) {
+    const u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 8; i++)
+        *(u32 *)(out + i * 8 + lane % 4 * 2) = pack2(__fdiv_rn(r.values[i][2 * h], r.sum[h]), __fdiv_rn(r.values[i][2 * h + 1], r.sum[h]));
 }
 
 // Adds up a row's segments for the heads of one unit. A lane takes pairs of columns, eight at a time so that their loads overlap.
 #define MERGED 8
-DEVICE void merge_segments(const Attend &a, u32 first_item, u32 segments, u32 in_item, u32 per_item, u32 heads, bf16 *out) {
+DEVICE void merge_segments(const Attend &a, const Cursor &here, u32 in_item, u32 per_item, u32 heads, bf16 *out) {
     const u32 lane = threadIdx.x % 32, group = min(a.heads / a.kv_heads, 16u), pairs = heads * (HEAD_DIM / 2);
 #pragma unroll 1
     for (u32 base = lane; base < pairs; base += 32 * MERGED) {
@@ -216,8 +282,8 @@ DEVICE void merge_segments(const Attend &a, u32 first_item, u32 segments, u32 in
 #pragma unroll
         for (int e = 0; e < MERGED; e++) most[e] = NONE, sum[e] = 0.0f, total[e] = make_float2(0.0f, 0.0f);
 #pragma unroll 2
-        for (u32 s = 0; s < segments; s++) {
-            const u64 unit = ((u64)(first_item + s) * per_item + in_item) * group;
+        for (u32 s = 0; s < here.more.y; s++) {
+            const u64 unit = ((u64)(here.more.x + s) * per_item + in_item) * group;
 #pragma unroll
             for (int e = 0; e < MERGED; e++) {
                 u32 pair = min(base + 32 * e, pairs - 1);
@@ -233,13 +299,38 @@ DEVICE void merge_segments(const Attend &a, u32 first_item, u32 segments, u32 in
             if (base + 32 * e < pairs) ((u32 *)out)[base + 32 * e] = pack2(__fdiv_rn(total[e].x, sum[e]), __fdiv_rn(total[e].y, sum[e]));
     }
 }
+// Leaves a segment's sums in memory; whoever leaves a row's last ones merges them all.
+DEVICE void leave_segment(const Attend &a, const Rows &r, const Cursor &here, const Units &units, const Heads &heads, bf16 *out) {
+    const u32 lane = threadIdx.x % 32, stored = min(a.heads / a.kv_heads, 16u), in_item = here.unit % units.per_item;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        u32 g = lane / 4 + h * 8;
+        if (g < heads.count) {
+            u64 at = (u64)here.unit * stored + g;
+            if (lane % 4 == 0) a.scales[at] = make_float2(r.most[h], r.sum[h]);
+#pragma unroll
+            for (int i = 0; i < HEAD_DIM / 8; i++)
+                *(float2 *)(a.values + at * HEAD_DIM + i * 8 + lane % 4 * 2) = make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]);
+        }
+    }
+    __threadfence();
+    __syncwarp();
+    u32 *finished = a.finished + (u64)here.what.w * units.per_item + in_item, before = 0;
+    if (lane == 0) before = atomicAdd(finished, 1u);
+    before = __shfl_sync(LANES_ALL, before, 0);
+    if (before == here.more.y - 1) {
+        if (lane == 0) *finished = 0;
+        __threadfence();
+        merge_segments(a, here, in_item, units.per_item, heads.count, out);
+    }
+}
 
 KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
     DYNAMIC_SHARED(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
-    const u32 group = a.heads / a.kv_heads, parts = (group + 15) / 16, stored = min(group, 16u), per_item = a.kv_heads * parts;
-    const Units units = {a.counts[0] * per_item, parts};
-    char *ring = bytes + warp * DECODE_RING * TILE_BYTES;
+    const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts;
+    const Units units = {a.counts[0] * per_item, parts, per_item};
+    char *ring = bytes + warp * DECODE_RING * HALF_BYTES;
     Cursor here;
     here.unit = blockIdx.x * DECODE_WARPS + warp;
     open(here, a, units);
@@ -247,86 +338,128 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
     u32 filled = 0, used = 0;
     auto fill = [&]() {
         if (ahead.unit < units.count) {
-            i32 base = (i32)(ahead.what.z * SEGMENT + ahead.tile * BLOCK);
-            bring(ring + filled % DECODE_RING * TILE_BYTES, a, block_of(ahead), ahead.unit % per_item / parts, (i32)ahead.what.y - base, lane, 32);
-            next(ahead, a, units, stride);
+            bring_half(ahead, a, units, ring + filled % DECODE_RING * HALF_BYTES);
+            if (++ahead.half == 2 * (ahead.end - ahead.first)) ahead.unit += stride, open(ahead, a, units);
         }
         filled++;
         copy_commit();
     };
-#pragma unroll 1
-    for (int i = 0; i < DECODE_RING - 1; i++) fill();
-    Rows r;
-    u32 q[FRAGMENTS][4];
-    bool fresh = true;
-#pragma unroll 1
-    while (here.unit < units.count) {
-        const u32 in_item = here.unit % per_item, first_head = in_item / parts * group + in_item % parts * 16;
-        const u32 heads = min(group - in_item % parts * 16, 16u);
-        if (fresh) {
-            clear(r);
-            const bf16 *rows = a.queries + ((u64)here.what.x * a.heads + first_head) * HEAD_DIM;
-#pragma unroll
-            for (int k = 0; k < FRAGMENTS; k++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    u32 row = lane / 4 + e % 2 * 8, col = k * 16 + lane % 4 * 2 + e / 2 * 8;
-                    q[k][e] = row < heads ? *(const u32 *)(rows + (u64)row * HEAD_DIM + col) : 0u;
-                }
-        }
+    auto next = [&]() -> const char * {
         fill();
         copy_wait<DECODE_RING - 1>();
         __syncwarp();
-        Span span = {{here.lower, here.lower}, {(i32)here.what.y, (i32)here.what.y}};
-        const i32 base = (i32)(here.what.z * SEGMENT + here.tile * BLOCK);
-        const char *tile = ring + used % DECODE_RING * TILE_BYTES;
-        if (base >= here.lower && base + BLOCK <= (i32)here.what.y) walk<false>(r, q, tile, base, span, a);
-        else walk<true>(r, q, tile, base, span, a);
+        return ring + used % DECODE_RING * HALF_BYTES;
+    };
+    auto done = [&]() {
         __syncwarp();
         used++;
-        fresh = here.tile + 1 == here.end;
-        if (fresh) {
-            gather(r);
-            const u32 segments = here.more.y;
-            bf16 *out = a.out + ((u64)here.what.x * a.heads + first_head) * HEAD_DIM;
-            if (segments == 1) {  // merging one segment with nothing gives its own bits
+    };
+#pragma unroll 1
+    for (int i = 0; i < DECODE_RING - 1; i++) fill();
+#pragma unroll 1
+    while (here.unit < units.count) {
+        const Heads heads = heads_of(here.unit % per_item, a, units);
+        const u64 place = ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM;
+        u32 q[FRAGMENTS][4];
+        load_queries(q, a.queries + place, heads.count);
+        Rows r;
+        attend_segment(r, q, here, a, next, done);
+        if (here.more.y == 1) {  // merging one segment with nothing gives its own bits
 #pragma unroll
-                for (int h = 0; h < 2; h++)
-                    if (lane / 4 + h * 8 < heads)
-#pragma unroll
-                        for (int i = 0; i < HEAD_DIM / 8; i++)
-                            *(u32 *)(out + (u64)(lane / 4 + h * 8) * HEAD_DIM + i * 8 + lane % 4 * 2) =
-                                pack2(__fdiv_rn(r.values[i][2 * h], r.sum[h]), __fdiv_rn(r.values[i][2 * h + 1], r.sum[h]));
-            } else {
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    u32 g = lane / 4 + h * 8;
-                    if (g < heads) {
-                        u64 at = (u64)here.unit * stored + g;
-                        if (lane % 4 == 0) a.scales[at] = make_float2(r.most[h], r.sum[h]);
-#pragma unroll
-                        for (int i = 0; i < HEAD_DIM / 8; i++)
-                            *(float2 *)(a.values + at * HEAD_DIM + i * 8 + lane % 4 * 2) = make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]);
-                    }
-                }
-                __threadfence();
-                __syncwarp();
-                u32 *finished = a.finished + (u64)here.what.w * per_item + in_item, before = 0;
-                if (lane == 0) before = atomicAdd(finished, 1u);
-                before = __shfl_sync(LANES_ALL, before, 0);
-                if (before == segments - 1) {
-                    if (lane == 0) *finished = 0;
-                    __threadfence();
-                    merge_segments(a, here.more.x, segments, in_item, per_item, heads, out);
-                }
-            }
+            for (int h = 0; h < 2; h++)
+                if (lane / 4 + h * 8 < heads.count) write_row(a.out + place + (u64)(lane / 4 + h * 8) * HEAD_DIM, r, h);
+        } else {
+            leave_segment(a, r, here, units, heads, a.out + place);
         }
-        next(here, a, units, stride);
+        here.unit += stride;
+        open(here, a, units);
+    }
+}
+
+// --- short ---
+
+// Block b computes row b / per_item, whose items begin at 4 * row; those that it does not have say that there are no segments.
+KERNEL(attend_short, Attend, TILES * 32) {
+    DYNAMIC_SHARED(bytes);
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts, row = blockIdx.x / per_item, in_item = blockIdx.x % per_item;
+    const Units units = {~0u, parts, per_item};
+    const Heads heads = heads_of(in_item, a, units);
+    Cursor here;
+    here.unit = in_item;
+    open_item(here, a, a.items + row * TILES + warp);
+    const bool busy = here.more.y != 0;
+    Rows r;
+    if (busy) {
+        char *ring = bytes + warp * DECODE_RING * HALF_BYTES;
+        Cursor ahead = here;
+        u32 filled = 0, used = 0;
+        auto fill = [&]() {
+            if (ahead.half < 2 * (ahead.end - ahead.first)) bring_half(ahead, a, units, ring + filled % DECODE_RING * HALF_BYTES);
+            ahead.half++, filled++;
+            copy_commit();
+        };
+        auto next = [&]() -> const char * {
+            fill();
+            copy_wait<DECODE_RING - 1>();
+            __syncwarp();
+            return ring + used % DECODE_RING * HALF_BYTES;
+        };
+        auto done = [&]() {
+            __syncwarp();
+            used++;
+        };
+#pragma unroll 1
+        for (int i = 0; i < DECODE_RING - 1; i++) fill();
+        u32 q[FRAGMENTS][4];
+        load_queries(q, a.queries + ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
+        attend_segment(r, q, here, a, next, done);
+        copy_wait<0>();
+    }
+    __syncthreads();
+    float *values = (float *)bytes;                                // [segment][head][HEAD_DIM]
+    float2 *scales = (float2 *)(values + TILES * 16 * HEAD_DIM);  // [segment][head]: maximum and sum
+    if (busy)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            u32 at = warp * 16 + lane / 4 + h * 8;
+            if (lane % 4 == 0) scales[at] = make_float2(r.most[h], r.sum[h]);
+#pragma unroll
+            for (int i = 0; i < HEAD_DIM / 8; i++) *(float2 *)(values + at * HEAD_DIM + i * 8 + lane % 4 * 2) = make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]);
+        }
+    __syncthreads();
+    const u32 segments = a.items[row * TILES].segments;
+    bf16 *out = a.out + ((u64)a.items[row * TILES].token * a.heads + heads.first) * HEAD_DIM;
+    for (u32 pair = threadIdx.x; segments > 0 && pair < heads.count * (HEAD_DIM / 2); pair += TILES * 32) {
+        const u32 head = pair / (HEAD_DIM / 2), d = pair % (HEAD_DIM / 2);
+        float most = NONE, sum = 0.0f;
+        float2 total = make_float2(0.0f, 0.0f);
+        for (u32 s = 0; s < segments; s++) {
+            float2 scale = scales[s * 16 + head], v = ((const float2 *)(values + (s * 16 + head) * HEAD_DIM))[d];
+            Merge w = merge(most, scale.x);
+            total.x = merged(w, total.x, v.x), total.y = merged(w, total.y, v.y);
+            sum = merged(w, sum, scale.y), most = w.most;
+        }
+        ((u32 *)out)[pair] = pack2(__fdiv_rn(total.x, sum), __fdiv_rn(total.y, sum));
+    }
+}
+
+// --- prompt ---
+
+// Brings the keys or values of a segment, by all threads.
+DEVICE void bring_segment(char *to, const Attend &a, const PromptItem &item, u32 kv_head, u32 which, i32 segment, i32 lower, i32 end) {
+#pragma unroll
+    for (i32 t = 0; t < TILES; t++) {
+        const i32 base = segment * SEGMENT + t * BLOCK;
+        const bool used = base + BLOCK > lower && base < end;
+        const u32 block = used ? a.tables[item.table + segment * TILES + t] : 0;
+        bring(to + t * HALF_BYTES, a, block, kv_head, which, used ? lower - base : 0, used ? end - base : 0, threadIdx.x, PROMPT_WARPS * 32);
     }
 }
 
 KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
     DYNAMIC_SHARED(bytes);
+    constexpr u32 BUFFER = TILES * HALF_BYTES;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, work = a.counts[1] * a.heads;
 #pragma unroll 1
     for (u32 unit = blockIdx.x; unit < work; unit += gridDim.x) {
@@ -347,35 +480,58 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
                 u32 col = k * 16 + lane % 4 * 2 + e / 2 * 8;
                 q[k][e] = *(const u32 *)(a.queries + ((u64)(item.token + row[e % 2]) * a.heads + head) * HEAD_DIM + col);
             }
-        // What all rows of the warp see, and what none of them does.
-        const i32 lowest_upper = (i32)(item.position + warp * 16 + 1), highest_upper = lowest_upper + 15;
-        const i32 highest_lower = lowest((u32)highest_upper, a.window);
-        const i32 first = lowest(item.position + 1, a.window) / BLOCK, end = (i32)((item.position + item.rows + BLOCK - 1) / BLOCK);
-#pragma unroll 1
-        for (i32 i = 0; i < PROMPT_RING - 1; i++) {
-            i32 t = first + i;
-            if (t < end) bring(bytes + t % PROMPT_RING * TILE_BYTES, a, a.tables[item.table + t], kv_head, (i32)item.keys - t * BLOCK, threadIdx.x, PROMPT_WARPS * 32);
+        // What the first and the last row of the warp see.
+        const i32 first_upper = (i32)(item.position + warp * 16 + 1), last_upper = first_upper + 15;
+        const i32 first_lower = lowest((u32)first_upper, a.window), last_lower = lowest((u32)last_upper, a.window);
+        // What any row of the block sees.
+        const i32 lower = lowest(item.position + 1, a.window), end = (i32)(item.position + item.rows);
+        const i32 first = lower / SEGMENT, last = (end + SEGMENT - 1) / SEGMENT;
+        auto keys_at = [&](i32 s) { return bytes + s % PROMPT_STAGES * BUFFER; };
+        auto values_at = [&](i32 s) { return bytes + (PROMPT_STAGES + s % PROMPT_STAGES) * BUFFER; };
+        auto bring_keys = [&](i32 s) {
+            if (s < last) bring_segment(keys_at(s), a, item, kv_head, KEYS, s, lower, end);
             copy_commit();
-        }
-        Rows r;
+        };
+        auto bring_values = [&](i32 s) {
+            if (s < last) bring_segment(values_at(s), a, item, kv_head, VALUES, s, lower, end);
+            copy_commit();
+        };
+        bring_keys(first), bring_values(first);
         float most[2] = {NONE, NONE}, sum[2] = {0.0f, 0.0f}, total[HEAD_DIM / 8][4];
-        clear(r);
 #pragma unroll
         for (int i = 0; i < HEAD_DIM / 8; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++) total[i][e] = 0.0f;
 #pragma unroll 1
-        for (i32 t = first; t < end; t++) {
-            copy_wait<PROMPT_RING - 2>();
+        for (i32 g = first; g < last; g++) {
+            const i32 base = g * SEGMENT;
+            const bool seen = base < last_upper && base + SEGMENT > first_lower;
+            float s[TILES][4][4];
+            Rows r;
+            copy_wait<1>();
             __syncthreads();
-            i32 n = t + PROMPT_RING - 1;
-            if (n < end) bring(bytes + n % PROMPT_RING * TILE_BYTES, a, a.tables[item.table + n], kv_head, (i32)item.keys - n * BLOCK, threadIdx.x, PROMPT_WARPS * 32);
-            copy_commit();
-            const char *tile = bytes + t % PROMPT_RING * TILE_BYTES;
-            if (t * BLOCK >= highest_lower && (t + 1) * BLOCK <= lowest_upper) walk<false>(r, q, tile, t * BLOCK, span, a);
-            else if (t * BLOCK < highest_upper) walk<true>(r, q, tile, t * BLOCK, span, a);
-            if (t % TILES == TILES - 1 || t == end - 1) {
-                gather(r);
+            if (PROMPT_STAGES == 2) bring_keys(g + 1);
+            if (seen) {
+#pragma unroll
+                for (int t = 0; t < TILES; t++) multiply_keys(s[t], q, keys_at(g) + t * HALF_BYTES);
+                if (base >= last_lower && base + SEGMENT <= first_upper) soften<false>(s, r, base, span, a);
+                else soften<true>(s, r, base, span, a);
+            }
+            if (PROMPT_STAGES == 1) {
+                __syncthreads();
+                bring_keys(g + 1);
+            }
+            copy_wait<1>();
+            __syncthreads();
+            if (PROMPT_STAGES == 2) bring_values(g + 1);
+            if (seen) {
+                clear_values(r);
+#pragma unroll
+                for (int t = 0; t < TILES; t++) {
+                    u32 p[2][4];
+                    pack_weights(p, s[t]);
+                    add_values(r, p, values_at(g) + t * HALF_BYTES);
+                }
 #pragma unroll
                 for (int h = 0; h < 2; h++)
                     if (r.most[h] != NONE) {
@@ -387,7 +543,10 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
 #pragma unroll
                             for (int e = 0; e < 2; e++) total[i][2 * h + e] = merged(w, total[i][2 * h + e], r.values[i][2 * h + e]);
                     }
-                clear(r);
+            }
+            if (PROMPT_STAGES == 1) {
+                __syncthreads();
+                bring_values(g + 1);
             }
         }
 #pragma unroll

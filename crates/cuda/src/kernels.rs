@@ -144,13 +144,14 @@ pub struct AttendShape {
 impl AttendShape {
     /// For heads of so many values.
     pub fn new(head_dim: usize) -> Self {
-        let tile = 2 * BLOCK * (head_dim * 2 + 16);
-        let warps = if head_dim <= 128 { 4 } else { 2 };
+        let half = BLOCK * (head_dim * 2 + 16);
+        let (ring, stages) = if head_dim <= 128 { (6, 2) } else { (3, 1) };
+        let merging = TILES * 16 * (head_dim * 4 + 8);
         Self {
-            decode_threads: warps * 32,
-            decode_shared: warps as usize * 3 * tile,
+            decode_threads: 128,
+            decode_shared: (4 * ring * half).max(merging),
             prompt_threads: 256,
-            prompt_shared: 4 * tile,
+            prompt_shared: 2 * stages * TILES * half,
         }
     }
 }
@@ -185,6 +186,7 @@ pub struct Kernels {
     pub linear: [LinearKernel; 3],
     pub route: Function,
     pub attend_decode: Function,
+    pub attend_short: Function,
     pub attend_prompt: Function,
     pub attend_shape: AttendShape,
     pub router: Function,
@@ -223,6 +225,7 @@ impl Kernels {
             ],
             route: route.function("route", 0)?,
             attend_decode: attend.function("attend_decode", attend_shape.decode_shared)?,
+            attend_short: attend.function("attend_short", attend_shape.decode_shared)?,
             attend_prompt: attend.function("attend_prompt", attend_shape.prompt_shared)?,
             attend_shape,
             router: experts.function("router", ROUTER_SHARED)?,

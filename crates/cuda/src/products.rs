@@ -22,8 +22,10 @@ use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES, Workspace};
 /// Rows that are compared with the judge's.
 const JUDGED: usize = 8;
 
-/// Algorithms that are timed for one product.
+/// Algorithms that are timed for one product: with few rows they differ more, and take less time.
 const TIMED: usize = 6;
+const TIMED_LARGE: usize = 3;
+const LARGE: usize = 1024;
 
 /// Bytes of weights that one timing reads at most: beyond the cache of any GPU.
 const TIMED_BYTES: usize = 256 << 20;
@@ -383,9 +385,10 @@ fn launch_linear(
 /// The library's ways to compute a product.
 fn candidates(blas: &Blas, key: ProductKey, workspace: usize) -> Result<Vec<Recipe>, CudaError> {
     let whole = blas.product(key.shape())?;
+    let timed = if key.class.rows() > LARGE { TIMED_LARGE } else { TIMED };
     if key.slices == 1 {
         let found = whole.algorithms(Splits::None, workspace)?;
-        return Ok(found.into_iter().take(TIMED).map(|algorithm| Recipe::Library(algorithm.0)).collect());
+        return Ok(found.into_iter().take(timed).map(|algorithm| Recipe::Library(algorithm.0)).collect());
     }
     let pinned = whole.algorithms(Splits::Pinned(key.slices), workspace)?;
     let (_, k) = key.slice(0);
@@ -393,8 +396,8 @@ fn candidates(blas: &Blas, key: ProductKey, workspace: usize) -> Result<Vec<Reci
     // Slices of one length only: an algorithm is asked for a shape.
     let even = (0..key.slices).all(|index| key.slice(index).1 == k);
     let chained = if even { slice.algorithms(Splits::None, workspace)? } else { Vec::new() };
-    let pinned = pinned.into_iter().take(2 * TIMED).map(|algorithm| Recipe::Library(algorithm.0));
-    let chained = chained.into_iter().take(TIMED / 2).map(|algorithm| Recipe::Chained(algorithm.0));
+    let pinned = pinned.into_iter().take(2 * timed).map(|algorithm| Recipe::Library(algorithm.0));
+    let chained = chained.into_iter().take(timed.div_ceil(2)).map(|algorithm| Recipe::Chained(algorithm.0));
     Ok(pinned.chain(chained).collect())
 }
 

@@ -9,7 +9,7 @@ use crate::error::CudaError;
 use crate::kernels::{Attend, Combine, Embed, Gate, Kernels, Lists, Residual, Route, Router};
 use crate::plan::{Add, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
 use crate::products::{self, ProductKey, Products};
-use crate::sections::{Filled, Sections};
+use crate::sections::{Decodes, Filled, Sections};
 use crate::shape::{ModelShape, RowClass, StepShape};
 use crate::weights::Weights;
 use crate::workspace::Workspace;
@@ -87,7 +87,7 @@ impl Program {
     /// Queues the head for a class of rows.
     pub fn head(&self, class: RowClass) -> Result<(), CudaError> {
         let sections = Sections::new(&self.model, &self.step, class);
-        let filled = Filled { class, prompts: false, decodes: false };
+        let filled = Filled { class, prompts: false, decodes: Decodes::None };
         let run = Run { program: self, class, filled, sections };
         self.plan.head.iter().try_for_each(|op| run.op(op))
     }
@@ -231,16 +231,22 @@ impl Run<'_> {
         };
         let parts = stream.device().properties().multiprocessors as usize;
         let attend = kernels.attend_shape;
-        if self.filled.decodes {
-            // As many blocks as run at once: each takes items in turn.
-            let per_part =
-                (stream.device().properties().shared_bytes / attend.decode_shared.max(1)).clamp(1, 4);
-            let shape = blocks([parts * per_part, 1, 1], attend.decode_threads, attend.decode_shared);
-            stream.launch(&kernels.attend_decode, shape, &arguments)?;
+        match self.filled.decodes {
+            Decodes::None => {}
+            Decodes::Short => {
+                let units = self.rows() * model.kv_heads * model.parts();
+                let shape = blocks([units, 1, 1], attend.decode_threads, attend.decode_shared);
+                stream.launch(&kernels.attend_short, shape, &arguments)?;
+            }
+            Decodes::Segments => {
+                // As many blocks as run at once: each takes items in turn.
+                let per_part = (stream.device().properties().shared_bytes / attend.decode_shared).clamp(1, 2);
+                let shape = blocks([parts * per_part, 1, 1], attend.decode_threads, attend.decode_shared);
+                stream.launch(&kernels.attend_decode, shape, &arguments)?;
+            }
         }
         if self.filled.prompts {
-            let per_part = if model.head_dim <= 64 { 2 } else { 1 };
-            let shape = blocks([parts * per_part, 1, 1], attend.prompt_threads, attend.prompt_shared);
+            let shape = blocks([parts, 1, 1], attend.prompt_threads, attend.prompt_shared);
             stream.launch(&kernels.attend_prompt, shape, &arguments)?;
         }
         Ok(())

@@ -31,6 +31,7 @@ pub struct Sections {
     items: usize,
     windows: usize,
     table_entries: usize,
+    short_rows: usize,
 }
 
 impl Sections {
@@ -43,6 +44,7 @@ impl Sections {
             items: step.items,
             windows: model.windows,
             table_entries: step.table_entries,
+            short_rows: step.short_rows,
         }
     }
 
@@ -100,8 +102,19 @@ pub struct Filled {
     pub class: RowClass,
     /// Whether it has pieces of prompts.
     pub prompts: bool,
-    /// Whether it has decoded rows.
-    pub decodes: bool,
+    /// How its decoded rows attend.
+    pub decodes: Decodes,
+}
+
+/// How decoded rows attend. All ways give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decodes {
+    /// There are none.
+    None,
+    /// Few rows of few segments: a block per row and KV head.
+    Short,
+    /// A warp per segment and KV head.
+    Segments,
 }
 
 /// Fills the arrays of one step.
@@ -113,6 +126,7 @@ pub struct Filler<'a> {
     tables: usize,
     prompts: usize,
     decoded: usize,
+    short: bool,
     items: [usize; COUNT_WORDS / 2],
 }
 
@@ -133,6 +147,7 @@ impl<'a> Filler<'a> {
             tables: 0,
             prompts: 0,
             decoded: 0,
+            short: is_short(&sections, windows, batch),
             items: [0; COUNT_WORDS / 2],
         };
         filler.used.clear();
@@ -141,8 +156,15 @@ impl<'a> Filler<'a> {
         let filled = Filled {
             class: RowClass::of(batch.tokens.len()),
             prompts: filler.prompts > 0,
-            decodes: filler.decoded > 0,
+            decodes: match (filler.decoded, filler.short) {
+                (0, _) => Decodes::None,
+                (_, true) => Decodes::Short,
+                (_, false) => Decodes::Segments,
+            },
         };
+        if filler.short {
+            filler.pad_items();
+        }
         filler.finish();
         *ranges = filler.used;
         placed.map(|()| filled)
@@ -197,30 +219,49 @@ impl<'a> Filler<'a> {
     /// Adds a row that is decoded, if its segments still fit.
     fn decode(&mut self, chunk: &Chunk, table: &[BlockId]) -> bool {
         let keys = chunk.start + 1;
-        let last = keys.div_ceil(SEGMENT);
-        let first = |window: &Option<usize>| window.map_or(0, |window| keys.saturating_sub(window) / SEGMENT);
-        let fits = |(items, window)| items + last - first(window) <= self.sections.items;
+        let fits = |(items, window): (usize, &Option<usize>)| {
+            items + segments(*window, keys).len().max(TILES) <= self.sections.items
+        };
         if !self.items.iter().copied().zip(self.windows).all(fits) {
             return false;
         }
         for (index, window) in self.windows.iter().enumerate() {
-            let (first, item) = (first(window), self.items[index]);
-            for segment in first..last {
-                let at = self.sections.items(index) + self.items[index] * ITEM_WORDS;
-                let what = [chunk.tokens.start, keys, segment, self.decoded, item, last - first, 0, 0];
-                let words = &mut self.words[at..at + ITEM_WORDS];
-                for (word, value) in words.iter_mut().zip(what) {
-                    *word = value as u32;
-                }
-                let blocks = table[segment * TILES..].iter().map(|block| block.0).chain(std::iter::repeat(0));
-                for (word, block) in words[what.len()..].iter_mut().zip(blocks) {
-                    *word = block;
-                }
-                self.items[index] += 1;
+            let (segments, item) = (segments(*window, keys), self.items[index]);
+            for (at, segment) in segments.clone().enumerate() {
+                let what = [chunk.tokens.start, keys, segment, self.decoded, item, segments.len(), 0, 0];
+                self.item(index, item + at, what, &table[segment * TILES..]);
+            }
+            self.items[index] += segments.len();
+            if self.short {
+                self.clear_items(index, self.items[index]..item + TILES);
+                self.items[index] = item + TILES;
             }
         }
         self.decoded += 1;
         true
+    }
+
+    fn item(&mut self, window: usize, item: usize, what: [usize; 8], table: &[BlockId]) {
+        let at = self.sections.items(window) + item * ITEM_WORDS;
+        let blocks = table.iter().map(|block| block.0).chain(std::iter::repeat(0));
+        let values = what.into_iter().map(|value| value as u32).chain(blocks);
+        for (word, value) in self.words[at..at + ITEM_WORDS].iter_mut().zip(values) {
+            *word = value;
+        }
+    }
+
+    /// Items without segments.
+    fn clear_items(&mut self, window: usize, items: Range<usize>) {
+        let first = self.sections.items(window);
+        self.words[first + items.start * ITEM_WORDS..first + items.end * ITEM_WORDS].fill(0);
+    }
+
+    /// Rows that a class has beyond the step's own attend to nothing.
+    fn pad_items(&mut self) {
+        for window in 0..self.windows.len() {
+            self.clear_items(window, self.items[window]..self.sections.class * TILES);
+            self.items[window] = self.sections.class * TILES;
+        }
     }
 
     /// Adds the pieces of a chunk, those with the most keys first.
@@ -248,6 +289,20 @@ impl<'a> Filler<'a> {
         self.used.push(s.tables()..s.tables() + self.tables);
         join(&mut self.used);
     }
+}
+
+/// The segments that a decoded row with so many keys attends to.
+fn segments(window: Option<usize>, keys: usize) -> Range<usize> {
+    window.map_or(0, |window| keys.saturating_sub(window) / SEGMENT)..keys.div_ceil(SEGMENT)
+}
+
+/// Whether a step is one for the kernel of few rows.
+fn is_short(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> bool {
+    let is_short = |chunk: &Chunk| {
+        chunk.tokens.len() == 1
+            && windows.iter().all(|window| segments(*window, chunk.start + 1).len() <= TILES)
+    };
+    sections.class <= sections.short_rows && batch.chunks.iter().all(is_short)
 }
 
 /// Sorts ranges, drops empty ones, and joins those with a short gap between them.
@@ -292,8 +347,8 @@ mod tests {
         windows: 2,
     };
 
-    fn filled(batch: &Batch, items: usize) -> (Vec<u32>, Sections, Filled) {
-        let step = StepShape { tokens: 512, rows: 8, items, table_entries: 1000 };
+    fn filled(batch: &Batch, items: usize, short_rows: usize) -> (Vec<u32>, Sections, Filled) {
+        let step = StepShape { tokens: 512, rows: 8, items, table_entries: 1000, short_rows };
         let sections = Sections::new(&MODEL, &step, RowClass::of(batch.tokens.len()));
         let (mut words, mut ranges) = (vec![0; sections.bytes() / 4], Vec::new());
         let windows = [None, Some(100)];
@@ -307,8 +362,8 @@ mod tests {
         let mut batch = Batch::default();
         let table: Vec<BlockId> = (0..10).map(BlockId).collect();
         batch.push_chunk(&[7], 299, &table);
-        let (words, s, filled) = filled(&batch, 64);
-        assert_eq!((filled.decodes, filled.prompts, filled.class.rows()), (true, false, 8));
+        let (words, s, filled) = filled(&batch, 64, 0);
+        assert_eq!((filled.decodes, filled.prompts, filled.class.rows()), (Decodes::Segments, false, 8));
         assert_eq!(words[s.counts(0)], 3, "300 keys are three segments");
         assert_eq!(words[s.counts(1)], 2, "the last hundred lie in two");
         assert_eq!(words[s.items(1)..][..12], [0, 300, 1, 0, 0, 2, 0, 0, 4, 5, 6, 7]);
@@ -322,9 +377,27 @@ mod tests {
         let table: Vec<BlockId> = (0..10).map(BlockId).collect();
         batch.push_chunk(&[7], 299, &table);
         batch.push_chunk(&[8], 299, &table);
-        let (words, s, filled) = filled(&batch, 4);
-        assert!(filled.decodes && filled.prompts);
+        let (words, s, filled) = filled(&batch, 4, 0);
+        assert!(filled.decodes == Decodes::Segments && filled.prompts);
         assert_eq!(words[s.prompts()..][..5], [1, 1, 299, 0, 300]);
+    }
+
+    #[test]
+    fn few_rows_of_few_segments_have_four_items_each_and_padding_has_none() {
+        let mut batch = Batch::default();
+        let table: Vec<BlockId> = (0..20).map(BlockId).collect();
+        batch.push_chunk(&[7], 299, &table);
+        batch.push_chunk(&[8], 10, &table);
+        let (words, s, filled) = filled(&batch, 64, 16);
+        assert_eq!(filled.decodes, Decodes::Short);
+        let segments: Vec<u32> = (0..12).map(|item| words[s.items(0) + item * 12 + 5]).collect();
+        assert_eq!(segments, [3, 3, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        batch.push_chunk(&[9], 600, &table);
+        assert_eq!(
+            super::tests::filled(&batch, 64, 16).2.decodes,
+            Decodes::Segments,
+            "five segments are too many"
+        );
     }
 
     #[test]
@@ -332,7 +405,7 @@ mod tests {
         let mut batch = Batch::default();
         let table: Vec<BlockId> = (0..10).map(BlockId).collect();
         batch.push_chunk(&[1; 200], 50, &table);
-        let (words, s, _) = filled(&batch, 4);
+        let (words, s, _) = filled(&batch, 4, 0);
         assert_eq!(words[s.prompts()..][..10], [128, 72, 178, 0, 250, 0, 128, 50, 0, 250]);
     }
 }

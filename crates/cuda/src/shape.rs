@@ -7,12 +7,17 @@ use ropeway_model::DecoderSpec;
 use ropeway_model::spec::MlpSpec;
 
 use crate::error::CudaError;
-use crate::kernels::{BLOCK, ROUTE_HEADS, SEGMENT, STRETCH};
+use crate::kernels::{BLOCK, ROUTE_HEADS, SEGMENT, STRETCH, TILES};
 use crate::plan::Plan;
 
-/// Row counts that work is launched for. Small steps are latency; above, a third more rows than needed at most.
-const CLASSES: [usize; 19] =
-    [8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192];
+/// Row counts that work is launched for. Small steps are latency; above, rows that nobody asked for cost as much as others.
+const CLASSES: [usize; 29] = [
+    8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584,
+    4096, 4608, 5120, 5632, 6144, 6656, 7168, 8192,
+];
+
+/// Blocks of attention's kernel for few rows that run at once: an H200 has 132 multiprocessors. Only speed depends on it.
+const SHORT_BLOCKS: usize = 132;
 
 /// Bytes for partial sums of decode attention: 8,192 segments of an 8B model, i.e. a million keys in one step.
 const PARTIAL_BYTES: usize = 128 << 20;
@@ -149,6 +154,8 @@ pub struct StepShape {
     pub items: usize,
     /// Most entries of all block tables.
     pub table_entries: usize,
+    /// Rows up to which decode attention runs a block per row and KV head.
+    pub short_rows: usize,
 }
 
 impl StepShape {
@@ -157,9 +164,12 @@ impl StepShape {
         let tokens = RowClass::of(tokens).rows();
         let rows = RowClass::of(rows.min(tokens)).rows();
         let most_segments = rows * model.context.div_ceil(SEGMENT);
-        let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(rows);
+        let per_part = if model.head_dim <= 64 { 2 } else { 1 };
+        let short_rows = SHORT_BLOCKS * per_part / (model.kv_heads * model.parts());
+        let items =
+            (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(rows).max(TILES * short_rows);
         let table_entries = ((rows + 64) * model.context.div_ceil(BLOCK)).min(MOST_TABLE_ENTRIES);
-        Self { tokens, rows, items, table_entries }
+        Self { tokens, rows, items, table_entries, short_rows }
     }
 }
 

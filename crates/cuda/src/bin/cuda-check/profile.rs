@@ -3,7 +3,7 @@
 use ropeway_cuda::CudaExecutor;
 use ropeway_cuda::plan::{MatrixRole, Op};
 use ropeway_cuda::program::Program;
-use ropeway_cuda::sections::Filled;
+use ropeway_cuda::sections::{Decodes, Filled};
 use ropeway_cuda::shape::RowClass;
 use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, StepOutput};
 
@@ -19,7 +19,7 @@ pub fn print_prompt(executor: &mut CudaExecutor, name: &str, tokens: usize) -> R
     let prompt: Vec<u32> = (0..tokens as u32).collect();
     batch.push_chunk(&prompt, tokens, &table);
     batch.sample_last(&SamplingParams::greedy(), History::default());
-    let filled = Filled { class: RowClass::of(tokens), prompts: true, decodes: false };
+    let filled = Filled { class: RowClass::of(tokens), prompts: true, decodes: Decodes::None };
     parts(executor, &batch, filled, &format!("{name} prompt of {tokens} after {tokens}"))
 }
 
@@ -32,7 +32,10 @@ pub fn print(executor: &mut CudaExecutor, name: &str, rows: usize) -> Result<(),
         batch.push_chunk(&[row as u32], KEYS - 1, &table);
         batch.sample_last(&SamplingParams::greedy(), History::default());
     }
-    let filled = Filled { class: RowClass::of(rows), prompts: false, decodes: true };
+    let class = RowClass::of(rows);
+    let short = executor.program().is_some_and(|program| class.rows() <= program.step.short_rows);
+    let decodes = if short { Decodes::Short } else { Decodes::Segments };
+    let filled = Filled { class, prompts: false, decodes };
     parts(executor, &batch, filled, &format!("{name} step of {rows} x {KEYS} keys"))
 }
 
