@@ -20,14 +20,14 @@
 #define FRAGMENTS (HEAD_DIM / 16)
 #define NONE minus_infinity()
 
-#define DECODE_WARPS 4
 #if HEAD_DIM <= 128
-#define DECODE_RING 6  // halves of blocks in flight, per warp
+#define DECODE_WARPS 4
 #define PROMPT_STAGES 2
 #else
-#define DECODE_RING 3
+#define DECODE_WARPS 2
 #define PROMPT_STAGES 1
 #endif
+#define DECODE_RING 6  // halves of blocks in flight, per warp: a segment's keys or values, and two of what follows
 #define PROMPT_WARPS 8
 
 // One segment of a decoded row, with all that its warp needs to know: one look, then the keys.
@@ -80,29 +80,32 @@ DEVICE float score(float product, const Attend &a) {
     return __fmul_rn(capped, 1.442695041f);
 #endif
 }
-// q . k for the 32 keys of a block.
-DEVICE void multiply_keys(float (&s)[4][4], const u32 (&q)[FRAGMENTS][4], const char *keys) {
+// q . k for the keys of a segment, whose four blocks lie at `keys`. Operands are loaded two steps before they are multiplied: a warp
+// has nobody to hide their latency behind.
+DEVICE void load_keys(u32 (&b)[2][4], const char *keys, int k) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int j = 0; j < 4; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) s[j][e] = 0.0f;
-#pragma unroll
-    for (int k = 0; k < FRAGMENTS; k++)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            int row = j * 16 + lane % 8 + lane / 16 * 8, piece = k * 2 + lane / 8 % 2;
-            u32 b[4];
-            load_matrices4(b, keys + row * PITCH + piece * 16);
-            multiply(s[2 * j], q[k], b);
-            multiply(s[2 * j + 1], q[k], b + 2);
-        }
+    for (int j = 0; j < 2; j++) {
+        int row = j * 16 + lane % 8 + lane / 16 * 8, piece = k * 2 + lane / 8 % 2;
+        load_matrices4(b[j], keys + row * PITCH + piece * 16);
+    }
 }
-DEVICE void exclude(float (&s)[4][4]) {
+DEVICE void multiply_keys(float (&s)[TILES][4][4], const u32 (&q)[FRAGMENTS][4], const char *const (&keys)[TILES]) {
+    constexpr int STEPS = FRAGMENTS * TILES;
+    u32 b[3][2][4];
 #pragma unroll
-    for (int j = 0; j < 4; j++)
+    for (int t = 0; t < TILES; t++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[j][e] = NONE;
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[t][j][e] = 0.0f;
+    load_keys(b[0], keys[0], 0), load_keys(b[1], keys[1], 0);
+#pragma unroll
+    for (int n = 0; n < STEPS; n++) {
+        if (n + 2 < STEPS) load_keys(b[(n + 2) % 3], keys[(n + 2) % TILES], (n + 2) / TILES);
+#pragma unroll
+        for (int j = 0; j < 4; j++) multiply(s[n % TILES][j], q[n / TILES], b[n % 3][j / 2] + j % 2 * 2);
+    }
 }
 // Scores to weights, in place; maximum and sum of the segment that begins at position `base`. Without MASKED, all keys count.
 template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
@@ -139,33 +142,34 @@ template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 
         r.sum[h] = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 2));
     }
 }
-// The weights of a block as the matrix instruction takes them.
-DEVICE void pack_weights(u32 (&p)[2][4], const float (&s)[4][4]) {
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        p[j][0] = pack2(s[2 * j][0], s[2 * j][1]), p[j][1] = pack2(s[2 * j][2], s[2 * j][3]);
-        p[j][2] = pack2(s[2 * j + 1][0], s[2 * j + 1][1]), p[j][3] = pack2(s[2 * j + 1][2], s[2 * j + 1][3]);
-    }
+// Sixteen keys' weights as the matrix instruction takes them.
+DEVICE void pack_weights(u32 (&p)[4], const float (&s)[4][4], int j) {
+    p[0] = pack2(s[2 * j][0], s[2 * j][1]), p[1] = pack2(s[2 * j][2], s[2 * j][3]);
+    p[2] = pack2(s[2 * j + 1][0], s[2 * j + 1][1]), p[3] = pack2(s[2 * j + 1][2], s[2 * j + 1][3]);
 }
-DEVICE void clear_values(Rows &r) {
+DEVICE void load_values(u32 (&b)[4], const char *values, int j, int i) {
+    const int lane = threadIdx.x % 32;
+    int row = j * 16 + lane % 8 + lane / 8 % 2 * 8, piece = i * 2 + lane / 16;
+    load_matrices4_transposed(b, values + row * PITCH + piece * 16);
+}
+// The weighted values of a segment, whose four blocks lie at `values`.
+DEVICE void multiply_values(Rows &r, const float (&s)[TILES][4][4], const char *const (&values)[TILES]) {
+    constexpr int STEPS = TILES * 2 * FRAGMENTS, AHEAD = 3;
+    u32 b[AHEAD + 1][4], p[4];
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 8; i++)
 #pragma unroll
         for (int e = 0; e < 4; e++) r.values[i][e] = 0.0f;
-}
-// Adds the weighted values of a block.
-DEVICE void add_values(Rows &r, const u32 (&p)[2][4], const char *values) {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int j = 0; j < 2; j++)
+    for (int n = 0; n < AHEAD; n++) load_values(b[n], values[n / (2 * FRAGMENTS)], n / FRAGMENTS % 2, n % FRAGMENTS);
 #pragma unroll
-        for (int i = 0; i < FRAGMENTS; i++) {
-            int row = j * 16 + lane % 8 + lane / 8 % 2 * 8, piece = i * 2 + lane / 16;
-            u32 b[4];
-            load_matrices4_transposed(b, values + row * PITCH + piece * 16);
-            multiply(r.values[2 * i], p[j], b);
-            multiply(r.values[2 * i + 1], p[j], b + 2);
-        }
+    for (int n = 0; n < STEPS; n++) {
+        const int next = n + AHEAD, t = n / (2 * FRAGMENTS), j = n / FRAGMENTS % 2, i = n % FRAGMENTS;
+        if (next < STEPS) load_values(b[next % (AHEAD + 1)], values[next / (2 * FRAGMENTS)], next / FRAGMENTS % 2, next % FRAGMENTS);
+        if (i == 0) pack_weights(p, s[t], j);
+        multiply(r.values[2 * i], p, b[n % (AHEAD + 1)]);
+        multiply(r.values[2 * i + 1], p, b[n % (AHEAD + 1)] + 2);
+    }
 }
 // How a total and the next segment are weighted: total * keep + segment * take.
 struct Merge {
@@ -195,9 +199,9 @@ DEVICE i32 lowest(u32 keys, u32 window) { return window && keys > window ? (i32)
 
 // Where a warp is in its items, half a block at a time: the segment's keys, then its values.
 struct Cursor {
-    u32 unit, half, first, end;  // blocks first .. end of the segment are used
+    u32 unit, half;
     i32 lower;
-    uint4 what, more, blocks;    // the item: token, keys, segment, row; first_item, segments; blocks
+    uint4 what, more, blocks;  // the item: token, keys, segment, row; first_item, segments; blocks
 };
 struct Units {
     u32 count, parts, per_item;  // parts of a group of more than 16 query heads; units of an item
@@ -207,19 +211,16 @@ DEVICE void open_item(Cursor &c, const Attend &a, const DecodeItem *place) {
     const uint4 *item = (const uint4 *)place;
     c.what = item[0], c.more = item[1], c.blocks = item[2];
     c.lower = lowest(c.what.y, a.window);
-    i32 start = (i32)(c.what.z * SEGMENT), left = (i32)c.what.y - start;
     c.half = 0;
-    c.first = c.lower > start ? (u32)(c.lower - start) / BLOCK : 0;
-    c.end = left >= SEGMENT ? TILES : (u32)(left + BLOCK - 1) / BLOCK;
 }
 DEVICE void open(Cursor &c, const Attend &a, const Units &units) {
     if (c.unit < units.count) open_item(c, a, a.items + c.unit / units.per_item);
 }
-// Brings the half that the cursor is at.
+// Brings the half that the cursor is at; of blocks outside of what the row sees nothing is read.
 DEVICE void bring_half(const Cursor &c, const Attend &a, const Units &units, char *to) {
-    const u32 blocks = c.end - c.first, which = c.half < blocks ? KEYS : VALUES, tile = c.first + (which == KEYS ? c.half : c.half - blocks);
+    const u32 tile = c.half % TILES;
     const i32 base = (i32)(c.what.z * SEGMENT + tile * BLOCK);
-    bring(to, a, block_of(c, tile), c.unit % units.per_item / units.parts, which, c.lower - base, (i32)c.what.y - base, threadIdx.x % 32, 32);
+    bring(to, a, block_of(c, tile), c.unit % units.per_item / units.parts, c.half / TILES, c.lower - base, (i32)c.what.y - base, threadIdx.x % 32, 32);
 }
 // The query heads of a unit: all of its group, or a part of it.
 struct Heads {
@@ -239,30 +240,39 @@ DEVICE void load_queries(u32 (&q)[FRAGMENTS][4], const bf16 *rows, u32 count) {
             q[k][e] = row < count ? *(const u32 *)(rows + (u64)row * HEAD_DIM + col) : 0u;
         }
 }
-// One segment. `next()` gives the next half that was brought, and brings another one; `done()` gives it back.
-template <class Next, class Done> DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &here, const Attend &a, Next next, Done done) {
-    float s[TILES][4][4];
+// A warp's ring of halves: `filled` were brought, `used` are done with.
+struct Ring {
+    char *bytes;
+    u32 filled, used;
+};
+DEVICE void halves(const char *(&at)[TILES], const Ring &ring) {
 #pragma unroll
-    for (u32 t = 0; t < TILES; t++)
-        if (t >= here.first && t < here.end) {
-            multiply_keys(s[t], q, next());
-            done();
-        } else {
-            exclude(s[t]);
-        }
+    for (u32 t = 0; t < TILES; t++) at[t] = ring.bytes + (ring.used + t) % DECODE_RING * HALF_BYTES;
+}
+// One segment. `fill()` brings one more half.
+template <class Fill> DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &here, const Attend &a, Ring &ring, Fill fill) {
+    float s[TILES][4][4];
+    const char *at[TILES];
+    copy_wait<DECODE_RING - TILES>();
+    __syncwarp();
+    halves(at, ring);
+    multiply_keys(s, q, at);
+    __syncwarp();
+    ring.used += TILES;
+#pragma unroll
+    for (u32 t = 0; t < TILES; t++) fill();
     const i32 base = (i32)(here.what.z * SEGMENT), keys = (i32)here.what.y;
     const Span span = {{here.lower, here.lower}, {keys, keys}};
     if (base >= here.lower && base + SEGMENT <= keys) soften<false>(s, r, base, span, a);
     else soften<true>(s, r, base, span, a);
-    clear_values(r);
+    copy_wait<DECODE_RING - TILES>();
+    __syncwarp();
+    halves(at, ring);
+    multiply_values(r, s, at);
+    __syncwarp();
+    ring.used += TILES;
 #pragma unroll
-    for (u32 t = 0; t < TILES; t++)
-        if (t >= here.first && t < here.end) {
-            u32 p[2][4];
-            pack_weights(p, s[t]);
-            add_values(r, p, next());
-            done();
-        }
+    for (u32 t = 0; t < TILES; t++) fill();
 }
 DEVICE void write_row(bf16 *out, const Rows &r, int h) {
     const u32 lane = threadIdx.x % 32;
@@ -330,32 +340,21 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
     const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts;
     const Units units = {a.counts[0] * per_item, parts, per_item};
-    char *ring = bytes + warp * DECODE_RING * HALF_BYTES;
     Cursor here;
     here.unit = blockIdx.x * DECODE_WARPS + warp;
     open(here, a, units);
     Cursor ahead = here;
-    u32 filled = 0, used = 0;
+    Ring ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0, 0};
     auto fill = [&]() {
         if (ahead.unit < units.count) {
-            bring_half(ahead, a, units, ring + filled % DECODE_RING * HALF_BYTES);
-            if (++ahead.half == 2 * (ahead.end - ahead.first)) ahead.unit += stride, open(ahead, a, units);
+            bring_half(ahead, a, units, ring.bytes + ring.filled % DECODE_RING * HALF_BYTES);
+            if (++ahead.half == 2 * TILES) ahead.unit += stride, open(ahead, a, units);
         }
-        filled++;
+        ring.filled++;
         copy_commit();
     };
-    auto next = [&]() -> const char * {
-        fill();
-        copy_wait<DECODE_RING - 1>();
-        __syncwarp();
-        return ring + used % DECODE_RING * HALF_BYTES;
-    };
-    auto done = [&]() {
-        __syncwarp();
-        used++;
-    };
 #pragma unroll 1
-    for (int i = 0; i < DECODE_RING - 1; i++) fill();
+    for (int i = 0; i < DECODE_RING; i++) fill();
 #pragma unroll 1
     while (here.unit < units.count) {
         const Heads heads = heads_of(here.unit % per_item, a, units);
@@ -363,7 +362,7 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + place, heads.count);
         Rows r;
-        attend_segment(r, q, here, a, next, done);
+        attend_segment(r, q, here, a, ring, fill);
         if (here.more.y == 1) {  // merging one segment with nothing gives its own bits
 #pragma unroll
             for (int h = 0; h < 2; h++)
@@ -391,29 +390,18 @@ KERNEL(attend_short, Attend, TILES * 32) {
     const bool busy = here.more.y != 0;
     Rows r;
     if (busy) {
-        char *ring = bytes + warp * DECODE_RING * HALF_BYTES;
         Cursor ahead = here;
-        u32 filled = 0, used = 0;
+        Ring ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0, 0};
         auto fill = [&]() {
-            if (ahead.half < 2 * (ahead.end - ahead.first)) bring_half(ahead, a, units, ring + filled % DECODE_RING * HALF_BYTES);
-            ahead.half++, filled++;
+            if (ahead.half < 2 * TILES) bring_half(ahead, a, units, ring.bytes + ring.filled % DECODE_RING * HALF_BYTES);
+            ahead.half++, ring.filled++;
             copy_commit();
         };
-        auto next = [&]() -> const char * {
-            fill();
-            copy_wait<DECODE_RING - 1>();
-            __syncwarp();
-            return ring + used % DECODE_RING * HALF_BYTES;
-        };
-        auto done = [&]() {
-            __syncwarp();
-            used++;
-        };
-#pragma unroll 1
-        for (int i = 0; i < DECODE_RING - 1; i++) fill();
+#pragma unroll
+        for (int i = 0; i < DECODE_RING; i++) fill();
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
-        attend_segment(r, q, here, a, next, done);
+        attend_segment(r, q, here, a, ring, fill);
         copy_wait<0>();
     }
     __syncthreads();
@@ -512,8 +500,9 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
             __syncthreads();
             if (PROMPT_STAGES == 2) bring_keys(g + 1);
             if (seen) {
-#pragma unroll
-                for (int t = 0; t < TILES; t++) multiply_keys(s[t], q, keys_at(g) + t * HALF_BYTES);
+                const char *at[TILES];
+                for (int t = 0; t < TILES; t++) at[t] = keys_at(g) + t * HALF_BYTES;
+                multiply_keys(s, q, at);
                 if (base >= last_lower && base + SEGMENT <= first_upper) soften<false>(s, r, base, span, a);
                 else soften<true>(s, r, base, span, a);
             }
@@ -525,13 +514,9 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
             __syncthreads();
             if (PROMPT_STAGES == 2) bring_values(g + 1);
             if (seen) {
-                clear_values(r);
-#pragma unroll
-                for (int t = 0; t < TILES; t++) {
-                    u32 p[2][4];
-                    pack_weights(p, s[t]);
-                    add_values(r, p, values_at(g) + t * HALF_BYTES);
-                }
+                const char *at[TILES];
+                for (int t = 0; t < TILES; t++) at[t] = values_at(g) + t * HALF_BYTES;
+                multiply_values(r, s, at);
 #pragma unroll
                 for (int h = 0; h < 2; h++)
                     if (r.most[h] != NONE) {

@@ -145,11 +145,11 @@ impl AttendShape {
     /// For heads of so many values.
     pub fn new(head_dim: usize) -> Self {
         let half = BLOCK * (head_dim * 2 + 16);
-        let (ring, stages) = if head_dim <= 128 { (6, 2) } else { (3, 1) };
+        let (warps, stages) = if head_dim <= 128 { (4, 2) } else { (2, 1) };
         let merging = TILES * 16 * (head_dim * 4 + 8);
         Self {
-            decode_threads: 128,
-            decode_shared: (4 * ring * half).max(merging),
+            decode_threads: warps * 32,
+            decode_shared: (warps as usize * 6 * half).max(merging),
             prompt_threads: 256,
             prompt_shared: 2 * stages * TILES * half,
         }

@@ -164,7 +164,11 @@ impl StepShape {
         let tokens = RowClass::of(tokens).rows();
         let rows = RowClass::of(rows.min(tokens)).rows();
         let most_segments = rows * model.context.div_ceil(SEGMENT);
-        let per_part = if model.head_dim <= 64 { 2 } else { 1 };
+        // Four warps' keys and values of larger heads don't fit into shared memory.
+        let per_part = [(64, 2), (128, 1)]
+            .iter()
+            .find(|(most, _)| model.head_dim <= *most)
+            .map_or(0, |(_, blocks)| *blocks);
         let short_rows = SHORT_BLOCKS * per_part / (model.kv_heads * model.parts());
         let items =
             (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(rows).max(TILES * short_rows);
