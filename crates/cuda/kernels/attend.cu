@@ -6,7 +6,7 @@
 //
 //   decode   item = (row, segment); a warp takes one (item, KV head): the group's query heads are the 16 rows of the matrix
 //            instruction. The warp that finishes a row's last segment merges all of them.
-//   short    the same for few rows of up to four segments: a block takes a (row, KV head), and its four warps merge in shared memory.
+//   short    the same for rows of up to four segments: a block takes a (row, KV head), and its warps merge in shared memory.
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
 // HEAD_DIM is set at compile time, a multiple of 16 up to 256; so is CAPPED, whether scores are capped. Tokens outside of what a row
@@ -241,19 +241,21 @@ DEVICE void load_queries(u32 (&q)[FRAGMENTS][4], const bf16 *rows, u32 count) {
         }
 }
 // A warp's ring of halves: `filled` were brought, `used` are done with.
-struct Ring {
+template <int HALVES> struct Ring {
     char *bytes;
     u32 filled, used;
 };
-DEVICE void halves(const char *(&at)[TILES], const Ring &ring) {
+template <int HALVES> DEVICE char *next_half(const Ring<HALVES> &ring) { return ring.bytes + ring.filled % HALVES * HALF_BYTES; }
+template <int HALVES> DEVICE void halves(const char *(&at)[TILES], const Ring<HALVES> &ring) {
 #pragma unroll
-    for (u32 t = 0; t < TILES; t++) at[t] = ring.bytes + (ring.used + t) % DECODE_RING * HALF_BYTES;
+    for (u32 t = 0; t < TILES; t++) at[t] = ring.bytes + (ring.used + t) % HALVES * HALF_BYTES;
 }
 // One segment. `fill()` brings one more half.
-template <class Fill> DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &here, const Attend &a, Ring &ring, Fill fill) {
+template <int HALVES, class Fill>
+DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &here, const Attend &a, Ring<HALVES> &ring, Fill fill) {
     float s[TILES][4][4];
     const char *at[TILES];
-    copy_wait<DECODE_RING - TILES>();
+    copy_wait<HALVES - TILES>();
     __syncwarp();
     halves(at, ring);
     multiply_keys(s, q, at);
@@ -265,7 +267,7 @@ template <class Fill> DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMEN
     const Span span = {{here.lower, here.lower}, {keys, keys}};
     if (base >= here.lower && base + SEGMENT <= keys) soften<false>(s, r, base, span, a);
     else soften<true>(s, r, base, span, a);
-    copy_wait<DECODE_RING - TILES>();
+    copy_wait<HALVES - TILES>();
     __syncwarp();
     halves(at, ring);
     multiply_values(r, s, at);
@@ -344,10 +346,10 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
     here.unit = blockIdx.x * DECODE_WARPS + warp;
     open(here, a, units);
     Cursor ahead = here;
-    Ring ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0, 0};
+    Ring<DECODE_RING> ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0, 0};
     auto fill = [&]() {
         if (ahead.unit < units.count) {
-            bring_half(ahead, a, units, ring.bytes + ring.filled % DECODE_RING * HALF_BYTES);
+            bring_half(ahead, a, units, next_half(ring));
             if (++ahead.half == 2 * TILES) ahead.unit += stride, open(ahead, a, units);
         }
         ring.filled++;
@@ -377,8 +379,9 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
 
 // --- short ---
 
-// Block b computes row b / per_item, whose items begin at 4 * row; those that it does not have say that there are no segments.
-KERNEL(attend_short, Attend, TILES * 32) {
+// Block b computes row b / per_item, whose items begin at 4 * row; those that it does not have say that there are no segments. A row has
+// at most WARPS of them.
+template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
     DYNAMIC_SHARED(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts, row = blockIdx.x / per_item, in_item = blockIdx.x % per_item;
@@ -391,14 +394,14 @@ KERNEL(attend_short, Attend, TILES * 32) {
     Rows r;
     if (busy) {
         Cursor ahead = here;
-        Ring ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0, 0};
+        Ring<HALVES> ring = {bytes + warp * HALVES * HALF_BYTES, 0, 0};
         auto fill = [&]() {
-            if (ahead.half < 2 * TILES) bring_half(ahead, a, units, ring.bytes + ring.filled % DECODE_RING * HALF_BYTES);
+            if (ahead.half < 2 * TILES) bring_half(ahead, a, units, next_half(ring));
             ahead.half++, ring.filled++;
             copy_commit();
         };
 #pragma unroll
-        for (int i = 0; i < DECODE_RING; i++) fill();
+        for (int i = 0; i < HALVES; i++) fill();
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
         attend_segment(r, q, here, a, ring, fill);
@@ -406,7 +409,7 @@ KERNEL(attend_short, Attend, TILES * 32) {
     }
     __syncthreads();
     float *values = (float *)bytes;                                // [segment][head][HEAD_DIM]
-    float2 *scales = (float2 *)(values + TILES * 16 * HEAD_DIM);  // [segment][head]: maximum and sum
+    float2 *scales = (float2 *)(values + WARPS * 16 * HEAD_DIM);  // [segment][head]: maximum and sum
     if (busy)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -418,7 +421,7 @@ KERNEL(attend_short, Attend, TILES * 32) {
     __syncthreads();
     const u32 segments = a.items[row * TILES].segments;
     bf16 *out = a.out + ((u64)a.items[row * TILES].token * a.heads + heads.first) * HEAD_DIM;
-    for (u32 pair = threadIdx.x; segments > 0 && pair < heads.count * (HEAD_DIM / 2); pair += TILES * 32) {
+    for (u32 pair = threadIdx.x; segments > 0 && pair < heads.count * (HEAD_DIM / 2); pair += WARPS * 32) {
         const u32 head = pair / (HEAD_DIM / 2), d = pair % (HEAD_DIM / 2);
         float most = NONE, sum = 0.0f;
         float2 total = make_float2(0.0f, 0.0f);
@@ -431,6 +434,14 @@ KERNEL(attend_short, Attend, TILES * 32) {
         ((u32 *)out)[pair] = pack2(__fdiv_rn(total.x, sum), __fdiv_rn(total.y, sum));
     }
 }
+
+// For few rows: as much as fits is under way at once.
+KERNEL(attend_few, Attend, 128) { attend_short<4, 6>(a); }
+// For many rows of one to four segments: as many blocks as fit are under way at once.
+KERNEL(attend_short_1, Attend, 32) { attend_short<1, 4>(a); }
+KERNEL(attend_short_2, Attend, 64) { attend_short<2, 4>(a); }
+KERNEL(attend_short_3, Attend, 96) { attend_short<3, 4>(a); }
+KERNEL(attend_short_4, Attend, 128) { attend_short<4, 4>(a); }
 
 // --- prompt ---
 

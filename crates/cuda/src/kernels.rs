@@ -135,6 +135,10 @@ pub struct AttendShape {
     pub decode_threads: u32,
     /// Its shared memory.
     pub decode_shared: usize,
+    /// Shared memory of the kernel for few rows.
+    pub few_shared: usize,
+    /// Shared memory of the kernels for rows of one to four segments, per segment.
+    pub short_shared: usize,
     /// Threads of a block of the prompt kernel.
     pub prompt_threads: u32,
     /// Its shared memory.
@@ -146,10 +150,11 @@ impl AttendShape {
     pub fn new(head_dim: usize) -> Self {
         let half = BLOCK * (head_dim * 2 + 16);
         let (warps, stages) = if head_dim <= 128 { (4, 2) } else { (2, 1) };
-        let merging = TILES * 16 * (head_dim * 4 + 8);
         Self {
             decode_threads: warps * 32,
-            decode_shared: (warps as usize * 6 * half).max(merging),
+            decode_shared: warps as usize * 6 * half,
+            few_shared: 4 * 6 * half,
+            short_shared: 4 * half,
             prompt_threads: 256,
             prompt_shared: 2 * stages * TILES * half,
         }
@@ -186,7 +191,10 @@ pub struct Kernels {
     pub linear: [LinearKernel; 3],
     pub route: Function,
     pub attend_decode: Function,
-    pub attend_short: Function,
+    /// For few rows of up to four segments; none where their keys and values don't fit into shared memory.
+    pub attend_few: Option<Function>,
+    /// For rows of up to one, two, three and four segments, as far as these fit into shared memory.
+    pub attend_short: Vec<Function>,
     pub attend_prompt: Function,
     pub attend_shape: AttendShape,
     pub router: Function,
@@ -200,6 +208,9 @@ pub struct Kernels {
 /// Dynamic shared memory of the router at most: a row of 16,384 values and a logit for each expert.
 const ROUTER_SHARED: usize = 72 << 10;
 
+/// Kernels for rows of up to one, two, three and four segments.
+const SHORT: [&str; 4] = ["attend_short_1", "attend_short_2", "attend_short_3", "attend_short_4"];
+
 impl Kernels {
     /// Compiles what the cache does not have, and loads all.
     pub fn load(device: &Device, compiler: &Compiler, constants: Constants) -> Result<Self, CudaError> {
@@ -211,6 +222,7 @@ impl Kernels {
             unreachable!("six sources make six modules")
         };
         let attend_shape = AttendShape::new(constants.head_dim);
+        let fits = |bytes: usize| bytes <= device.properties().shared_bytes;
         Ok(Self {
             embed: rows.function("embed", 0)?,
             residual: rows.function("residual", 0)?,
@@ -225,7 +237,15 @@ impl Kernels {
             ],
             route: route.function("route", 0)?,
             attend_decode: attend.function("attend_decode", attend_shape.decode_shared)?,
-            attend_short: attend.function("attend_short", attend_shape.decode_shared)?,
+            attend_few: fits(attend_shape.few_shared)
+                .then(|| attend.function("attend_few", attend_shape.few_shared))
+                .transpose()?,
+            attend_short: SHORT
+                .into_iter()
+                .zip(1..)
+                .filter(|(_, segments)| fits(segments * attend_shape.short_shared))
+                .map(|(name, segments)| attend.function(name, segments * attend_shape.short_shared))
+                .collect::<Result<_, _>>()?,
             attend_prompt: attend.function("attend_prompt", attend_shape.prompt_shared)?,
             attend_shape,
             router: experts.function("router", ROUTER_SHARED)?,

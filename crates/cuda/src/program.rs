@@ -233,10 +233,18 @@ impl Run<'_> {
         let attend = kernels.attend_shape;
         match self.filled.decodes {
             Decodes::None => {}
-            Decodes::Short => {
+            Decodes::Few => {
                 let units = self.rows() * model.kv_heads * model.parts();
-                let shape = blocks([units, 1, 1], attend.decode_threads, attend.decode_shared);
-                stream.launch(&kernels.attend_short, shape, &arguments)?;
+                let shape = blocks([units, 1, 1], 128, attend.few_shared);
+                let Some(few) = &kernels.attend_few else {
+                    return Err(CudaError::Shape("this GPU has less shared memory than expected".into()));
+                };
+                stream.launch(few, shape, &arguments)?;
+            }
+            Decodes::Short(segments) => {
+                let units = self.rows() * model.kv_heads * model.parts();
+                let shape = blocks([units, 1, 1], segments as u32 * 32, segments * attend.short_shared);
+                stream.launch(&kernels.attend_short[segments - 1], shape, &arguments)?;
             }
             Decodes::Segments => {
                 // As many blocks as run at once: each takes items in turn.

@@ -31,7 +31,8 @@ pub struct Sections {
     items: usize,
     windows: usize,
     table_entries: usize,
-    short_rows: usize,
+    few_rows: usize,
+    short_segments: usize,
 }
 
 impl Sections {
@@ -44,7 +45,8 @@ impl Sections {
             items: step.items,
             windows: model.windows,
             table_entries: step.table_entries,
-            short_rows: step.short_rows,
+            few_rows: step.few_rows,
+            short_segments: step.short_segments,
         }
     }
 
@@ -111,8 +113,10 @@ pub struct Filled {
 pub enum Decodes {
     /// There are none.
     None,
-    /// Few rows of few segments: a block per row and KV head.
-    Short,
+    /// Few rows of few segments: a block per row and KV head, all at once.
+    Few,
+    /// Rows of up to so many segments: a block per row and KV head.
+    Short(usize),
     /// A warp per segment and KV head.
     Segments,
 }
@@ -126,7 +130,7 @@ pub struct Filler<'a> {
     tables: usize,
     prompts: usize,
     decoded: usize,
-    short: bool,
+    whole: Option<Decodes>,
     items: [usize; COUNT_WORDS / 2],
 }
 
@@ -147,7 +151,7 @@ impl<'a> Filler<'a> {
             tables: 0,
             prompts: 0,
             decoded: 0,
-            short: is_short(&sections, windows, batch),
+            whole: whole_rows(&sections, windows, batch),
             items: [0; COUNT_WORDS / 2],
         };
         filler.used.clear();
@@ -156,13 +160,12 @@ impl<'a> Filler<'a> {
         let filled = Filled {
             class: RowClass::of(batch.tokens.len()),
             prompts: filler.prompts > 0,
-            decodes: match (filler.decoded, filler.short) {
-                (0, _) => Decodes::None,
-                (_, true) => Decodes::Short,
-                (_, false) => Decodes::Segments,
+            decodes: match filler.decoded {
+                0 => Decodes::None,
+                _ => filler.whole.unwrap_or(Decodes::Segments),
             },
         };
-        if filler.short {
+        if filler.whole.is_some() {
             filler.pad_items();
         }
         filler.finish();
@@ -232,7 +235,7 @@ impl<'a> Filler<'a> {
                 self.item(index, item + at, what, &table[segment * TILES..]);
             }
             self.items[index] += segments.len();
-            if self.short {
+            if self.whole.is_some() {
                 self.clear_items(index, self.items[index]..item + TILES);
                 self.items[index] = item + TILES;
             }
@@ -296,13 +299,17 @@ fn segments(window: Option<usize>, keys: usize) -> Range<usize> {
     window.map_or(0, |window| keys.saturating_sub(window) / SEGMENT)..keys.div_ceil(SEGMENT)
 }
 
-/// Whether a step is one for the kernel of few rows.
-fn is_short(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> bool {
-    let is_short = |chunk: &Chunk| {
-        chunk.tokens.len() == 1
-            && windows.iter().all(|window| segments(*window, chunk.start + 1).len() <= TILES)
-    };
-    sections.class <= sections.short_rows && batch.chunks.iter().all(is_short)
+/// How blocks take whole rows of a step, if they can: all of it is decoded, and no row has many segments.
+fn whole_rows(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> Option<Decodes> {
+    if batch.chunks.iter().any(|chunk| chunk.tokens.len() > 1) {
+        return None;
+    }
+    let of_chunk =
+        |chunk: &Chunk| windows.iter().map(|window| segments(*window, chunk.start + 1).len()).max();
+    let most = batch.chunks.iter().filter_map(of_chunk).max()?;
+    let few = sections.class <= sections.few_rows;
+    let short = most <= sections.short_segments && sections.class * TILES <= sections.items;
+    short.then_some(if few { Decodes::Few } else { Decodes::Short(most) })
 }
 
 /// Sorts ranges, drops empty ones, and joins those with a short gap between them.
@@ -347,8 +354,15 @@ mod tests {
         windows: 2,
     };
 
-    fn filled(batch: &Batch, items: usize, short_rows: usize) -> (Vec<u32>, Sections, Filled) {
-        let step = StepShape { tokens: 512, rows: 8, items, table_entries: 1000, short_rows };
+    fn filled(batch: &Batch, items: usize, few_rows: usize) -> (Vec<u32>, Sections, Filled) {
+        let step = StepShape {
+            tokens: 512,
+            rows: 8,
+            items,
+            table_entries: 1000,
+            few_rows,
+            short_segments: if few_rows > 0 { 4 } else { 0 },
+        };
         let sections = Sections::new(&MODEL, &step, RowClass::of(batch.tokens.len()));
         let (mut words, mut ranges) = (vec![0; sections.bytes() / 4], Vec::new());
         let windows = [None, Some(100)];
@@ -389,7 +403,8 @@ mod tests {
         batch.push_chunk(&[7], 299, &table);
         batch.push_chunk(&[8], 10, &table);
         let (words, s, filled) = filled(&batch, 64, 16);
-        assert_eq!(filled.decodes, Decodes::Short);
+        assert_eq!(filled.decodes, Decodes::Few);
+        assert_eq!(super::tests::filled(&batch, 64, 4).2.decodes, Decodes::Short(3));
         let segments: Vec<u32> = (0..12).map(|item| words[s.items(0) + item * 12 + 5]).collect();
         assert_eq!(segments, [3, 3, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         batch.push_chunk(&[9], 600, &table);

@@ -154,8 +154,10 @@ pub struct StepShape {
     pub items: usize,
     /// Most entries of all block tables.
     pub table_entries: usize,
-    /// Rows up to which decode attention runs a block per row and KV head.
-    pub short_rows: usize,
+    /// Rows that count as few: all of their blocks of decode attention run at once.
+    pub few_rows: usize,
+    /// Segments up to which a block of decode attention takes a whole row.
+    pub short_segments: usize,
 }
 
 impl StepShape {
@@ -164,16 +166,16 @@ impl StepShape {
         let tokens = RowClass::of(tokens).rows();
         let rows = RowClass::of(rows.min(tokens)).rows();
         let most_segments = rows * model.context.div_ceil(SEGMENT);
-        // Four warps' keys and values of larger heads don't fit into shared memory.
-        let per_part = [(64, 2), (128, 1)]
-            .iter()
-            .find(|(most, _)| model.head_dim <= *most)
-            .map_or(0, |(_, blocks)| *blocks);
-        let short_rows = SHORT_BLOCKS * per_part / (model.kv_heads * model.parts());
-        let items =
-            (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(rows).max(TILES * short_rows);
+        // Shared memory holds the keys and values of this many blocks, and of a row's segments in one block.
+        let (few_blocks, short_segments) = match model.head_dim {
+            ..=64 => (2 * SHORT_BLOCKS, TILES),
+            ..=128 => (SHORT_BLOCKS, TILES),
+            _ => (0, TILES - 1),
+        };
+        let few_rows = few_blocks / (model.kv_heads * model.parts());
+        let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(TILES * rows);
         let table_entries = ((rows + 64) * model.context.div_ceil(BLOCK)).min(MOST_TABLE_ENTRIES);
-        Self { tokens, rows, items, table_entries, short_rows }
+        Self { tokens, rows, items, table_entries, few_rows, short_segments }
     }
 }
 

@@ -68,9 +68,9 @@ fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whateve
             executor.execute(&batch, &mut StepOutput::default()).expect("a step");
             prompt.push(executor.logits(1).expect("logits").remove(0));
         }
-        // 699 has six segments, the others two to five; 100 rows are too many for the kernel of few rows.
+        // 699 has six segments, the others two to five; 150 rows are too many for the kernel of few rows.
         for (index, position) in [174, 349, 524, 699].into_iter().enumerate() {
-            for crowd in [0, 100] {
+            for crowd in [0, 150] {
                 let mut batch = Batch::default();
                 for other in 0..crowd {
                     batch.push_chunk(&[other % 64], 0, &[BlockId(100 + other)]);

@@ -33,8 +33,8 @@ pub fn print(executor: &mut CudaExecutor, name: &str, rows: usize) -> Result<(),
         batch.sample_last(&SamplingParams::greedy(), History::default());
     }
     let class = RowClass::of(rows);
-    let short = executor.program().is_some_and(|program| class.rows() <= program.step.short_rows);
-    let decodes = if short { Decodes::Short } else { Decodes::Segments };
+    let few = executor.program().is_some_and(|program| class.rows() <= program.step.few_rows);
+    let decodes = if few { Decodes::Few } else { Decodes::Short(KEYS / 128) };
     let filled = Filled { class, prompts: false, decodes };
     parts(executor, &batch, filled, &format!("{name} step of {rows} x {KEYS} keys"))
 }
