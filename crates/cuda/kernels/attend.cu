@@ -9,8 +9,12 @@
 //   short    the same for rows of up to four segments: a block takes a (row, KV head), and its warps merge in shared memory.
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
-// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so is CAPPED, whether scores are capped. Tokens outside of what a row
-// may see are zeros in shared memory, so that what an earlier owner of a block left there can't reach a sum.
+// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so is CAPPED, whether scores are capped, and KERNELS, which of the kernels
+// are compiled: parts are compiled side by side. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there can't reach a sum.
+
+#define DECODE 0
+#define SHORT 1
+#define PROMPT 2
 
 #define BLOCK 32
 #define SEGMENT 128
@@ -337,6 +341,7 @@ DEVICE void leave_segment(const Attend &a, const Rows &r, const Cursor &here, co
     }
 }
 
+#if KERNELS == DECODE
 KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
     DYNAMIC_SHARED(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
@@ -376,6 +381,8 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
         open(here, a, units);
     }
 }
+
+#endif
 
 // --- short ---
 
@@ -435,13 +442,17 @@ template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
     }
 }
 
+#if KERNELS == DECODE
 // For few rows: as much as fits is under way at once.
 KERNEL(attend_few, Attend, 128) { attend_short<4, 6>(a); }
+#endif
+#if KERNELS == SHORT
 // For many rows of one to four segments: as many blocks as fit are under way at once.
 KERNEL(attend_short_1, Attend, 32) { attend_short<1, 4>(a); }
 KERNEL(attend_short_2, Attend, 64) { attend_short<2, 4>(a); }
 KERNEL(attend_short_3, Attend, 96) { attend_short<3, 4>(a); }
 KERNEL(attend_short_4, Attend, 128) { attend_short<4, 4>(a); }
+#endif
 
 // --- prompt ---
 
@@ -456,6 +467,7 @@ DEVICE void bring_segment(char *to, const Attend &a, const PromptItem &item, u32
     }
 }
 
+#if KERNELS == PROMPT
 KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
     DYNAMIC_SHARED(bytes);
     constexpr u32 BUFFER = TILES * HALF_BYTES;
@@ -507,9 +519,11 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
             const bool seen = base < last_upper && base + SEGMENT > first_lower;
             float s[TILES][4][4];
             Rows r;
-            copy_wait<1>();
+            // With two stages one barrier a segment is enough: warps drift apart, and one's exponentials hide behind another's products.
+            if (PROMPT_STAGES == 2) copy_wait<0>();
+            else copy_wait<1>();
             __syncthreads();
-            if (PROMPT_STAGES == 2) bring_keys(g + 1);
+            if (PROMPT_STAGES == 2) bring_keys(g + 1), bring_values(g + 1);
             if (seen) {
                 const char *at[TILES];
                 for (int t = 0; t < TILES; t++) at[t] = keys_at(g) + t * HALF_BYTES;
@@ -520,10 +534,9 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
             if (PROMPT_STAGES == 1) {
                 __syncthreads();
                 bring_keys(g + 1);
+                copy_wait<1>();
+                __syncthreads();
             }
-            copy_wait<1>();
-            __syncthreads();
-            if (PROMPT_STAGES == 2) bring_values(g + 1);
             if (seen) {
                 const char *at[TILES];
                 for (int t = 0; t < TILES; t++) at[t] = values_at(g) + t * HALF_BYTES;
@@ -556,3 +569,4 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
         __syncthreads();
     }
 }
+#endif

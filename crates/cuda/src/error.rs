@@ -42,6 +42,17 @@ pub enum CudaError {
 }
 
 impl CudaError {
+    /// Whether there simply is no GPU.
+    pub fn has_no_gpu(&self) -> bool {
+        matches!(
+            self,
+            Self::Library(LibraryError::NoDriver(_))
+                | Self::Device(
+                    DeviceError::Library(LibraryError::NoDriver(_)) | DeviceError::NoSuchDevice { .. }
+                )
+        )
+    }
+
     /// The same for the engine: whether the device is gone, or only this step.
     pub fn into_step_error(self) -> ExecutorError {
         match self {

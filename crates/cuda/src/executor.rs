@@ -10,7 +10,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use ropeway_executor::{Batch, BlockId, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_model::{DecoderSpec, LoadError, RopeScalingChoice};
@@ -103,12 +102,12 @@ struct Loaded {
 impl CudaExecutor {
     /// Loads an opened checkpoint.
     pub fn load(
-        checkpoint: Arc<Checkpoint>,
+        checkpoint: &Checkpoint,
         options: CudaOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
-        let spec = DecoderSpec::from_checkpoint(&checkpoint).map_err(LoadError::from)?;
-        Self::build(spec, Source::Checkpoint(checkpoint), options, progress)
+        let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
+        Self::build(spec, Source::Checkpoint(checkpoint.clone()), options, progress)
     }
 
     /// A model with random weights: for measurements.
@@ -133,6 +132,19 @@ impl CudaExecutor {
     /// What it is.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
+    }
+
+    /// One line about where it runs.
+    pub fn describe(&self) -> String {
+        let Some(program) = self.program() else { return "a lost GPU".into() };
+        let properties = program.stream.device().properties();
+        let gigabytes = |bytes: usize| bytes as f64 / 1e9;
+        format!(
+            "{} ({:.1} GB of weights, {:.1} GB of keys and values)",
+            properties.name,
+            gigabytes(program.plan.weight_bytes()),
+            gigabytes(program.blocks * program.model.block_bytes())
+        )
     }
 
     /// The device and the model on it; `None` while the device is lost.

@@ -117,12 +117,21 @@ pub fn sources(constants: Constants) -> Vec<Source> {
     let (threads, capped) = (constants.row_threads(), u32::from(constants.capped));
     let groups = constants.hidden.div_ceil(4 * threads);
     let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
-    let attend = vec![format!("HEAD_DIM={}", constants.head_dim), format!("CAPPED={capped}")];
+    let attend = |part: &str| {
+        let defines = vec![
+            format!("HEAD_DIM={}", constants.head_dim),
+            format!("CAPPED={capped}"),
+            format!("KERNELS={part}"),
+        ];
+        source("attend", include_str!("../kernels/attend.cu"), defines)
+    };
     vec![
         source("rows", include_str!("../kernels/rows.cu"), rows),
         source("linear", include_str!("../kernels/linear.cu"), Vec::new()),
         source("route", include_str!("../kernels/route.cu"), Vec::new()),
-        source("attend", include_str!("../kernels/attend.cu"), attend),
+        attend("DECODE"),
+        attend("SHORT"),
+        attend("PROMPT"),
         source("experts", include_str!("../kernels/experts.cu"), Vec::new()),
         source("sample", include_str!("../kernels/sample.cu"), Vec::new()),
     ]
@@ -214,15 +223,17 @@ const SHORT: [&str; 4] = ["attend_short_1", "attend_short_2", "attend_short_3", 
 impl Kernels {
     /// Compiles what the cache does not have, and loads all.
     pub fn load(device: &Device, compiler: &Compiler, constants: Constants) -> Result<Self, CudaError> {
-        let mut modules = Vec::new();
-        for source in sources(constants) {
-            modules.push(device.module(&compiler.compiled(&source)?.image)?);
-        }
-        let [rows, linear, route, attend, experts, sample] = &modules[..] else {
-            unreachable!("six sources make six modules")
-        };
         let attend_shape = AttendShape::new(constants.head_dim);
         let fits = |bytes: usize| bytes <= device.properties().shared_bytes;
+        if !fits(attend_shape.decode_shared.max(attend_shape.prompt_shared)) {
+            let problem =
+                "attention needs 227 KiB of shared memory per multiprocessor, as H100 and newer have";
+            return Err(CudaError::Shape(problem.into()));
+        }
+        let modules = load_modules(device, compiler, &sources(constants))?;
+        let [rows, linear, route, attend, short, prompt, experts, sample] = &modules[..] else {
+            unreachable!("every source makes a module")
+        };
         Ok(Self {
             embed: rows.function("embed", 0)?,
             residual: rows.function("residual", 0)?,
@@ -244,9 +255,9 @@ impl Kernels {
                 .into_iter()
                 .zip(1..)
                 .filter(|(_, segments)| fits(segments * attend_shape.short_shared))
-                .map(|(name, segments)| attend.function(name, segments * attend_shape.short_shared))
+                .map(|(name, segments)| short.function(name, segments * attend_shape.short_shared))
                 .collect::<Result<_, _>>()?,
-            attend_prompt: attend.function("attend_prompt", attend_shape.prompt_shared)?,
+            attend_prompt: prompt.function("attend_prompt", attend_shape.prompt_shared)?,
             attend_shape,
             router: experts.function("router", ROUTER_SHARED)?,
             lists: experts.function("lists", 0)?,
@@ -256,6 +267,16 @@ impl Kernels {
             choose: sample.function("choose", 0)?,
         })
     }
+}
+
+/// Compiles all sources side by side, and loads them in order.
+fn load_modules(device: &Device, compiler: &Compiler, sources: &[Source]) -> Result<Vec<Module>, CudaError> {
+    let compiled: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            sources.iter().map(|source| scope.spawn(|| compiler.compiled(source))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a compiler does not panic")).collect()
+    });
+    compiled.into_iter().map(|compiled| Ok(device.module(&compiled?.image)?)).collect()
 }
 
 impl LinearKernel {

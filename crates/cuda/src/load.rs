@@ -1,7 +1,6 @@
 //! From a model's files to everything on the device: kernels compiled, memory planned, weights uploaded, products tuned.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use ropeway_model::DecoderSpec;
 use ropeway_weights::Checkpoint;
@@ -23,7 +22,7 @@ use crate::workspace::Workspace;
 #[derive(Clone)]
 pub enum Source {
     /// A model's files.
-    Checkpoint(Arc<Checkpoint>),
+    Checkpoint(Checkpoint),
     /// Random numbers of a seed.
     Random(u32),
 }

@@ -169,7 +169,7 @@ impl StepShape {
         // Shared memory holds the keys and values of this many blocks, and of a row's segments in one block.
         let (few_blocks, short_segments) = match model.head_dim {
             ..=64 => (2 * SHORT_BLOCKS, TILES),
-            ..=128 => (SHORT_BLOCKS, TILES),
+            65..=128 => (SHORT_BLOCKS, TILES),
             _ => (0, TILES - 1),
         };
         let few_rows = few_blocks / (model.kv_heads * model.parts());

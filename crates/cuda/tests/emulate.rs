@@ -9,7 +9,7 @@ use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
 
 fn open(case: &Case, options: &CudaOptions) -> CudaExecutor {
     let options = CudaOptions { context: case.context(), ..options.clone() };
-    CudaExecutor::load(case.checkpoint(), options, &mut |_, _| {})
+    CudaExecutor::load(&case.checkpoint(), options, &mut |_, _| {})
         .unwrap_or_else(|error| panic!("{}: {error}", case.path))
 }
 

@@ -15,7 +15,7 @@ use ropeway_kernels::Isa;
 fn llama() -> Option<CudaExecutor> {
     let options = CudaOptions { kv_tokens: Some(32 * 64), ..emulator::options()? };
     let case = fixtures::cases().remove(0);
-    Some(CudaExecutor::load(case.checkpoint(), options, &mut |_, _| {}).expect("the first fixture"))
+    Some(CudaExecutor::load(&case.checkpoint(), options, &mut |_, _| {}).expect("the first fixture"))
 }
 
 fn params(row: usize) -> SamplingParams {

@@ -1,7 +1,5 @@
 //! Every family's tiny checkpoint against the logits that transformers gives in f32.
 
-use std::sync::Arc;
-
 use ropeway_cuda::{CudaExecutor, CudaOptions};
 use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
 use ropeway_weights::Checkpoint;
@@ -50,7 +48,7 @@ fn open(task: &Task, path: &str, expected: &Value) -> Result<CudaExecutor, Faile
         step_rows: 64,
         ..task.options.clone()
     };
-    Ok(CudaExecutor::load(Arc::new(checkpoint), options, &mut |_, _| {})?)
+    Ok(CudaExecutor::load(&checkpoint, options, &mut |_, _| {})?)
 }
 
 fn ids(value: &Value) -> Vec<u32> {
