@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unsafe_code, reason = "the emulator's compiler finds its header by an environment variable")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -34,6 +34,11 @@ pub fn options() -> Option<CudaOptions> {
     }
 }
 
+/// The file whose existence means that the device is lost.
+pub fn loss() -> PathBuf {
+    std::env::var_os("ROPEWAY_EMULATED_LOSS").expect("an emulator was built").into()
+}
+
 fn build() -> Result<Emulator, String> {
     if !cfg!(target_arch = "x86_64") {
         return Err("the emulator switches stacks on x86-64 only".into());
@@ -43,7 +48,10 @@ fn build() -> Result<Emulator, String> {
     compile(&sources.join("driver.cpp"), &folder.path().join("libcuda.so.1"))?;
     compile(&sources.join("compiler.cpp"), &folder.path().join("libnvrtc.so.13"))?;
     // SAFETY: set once, before the emulator that reads it is opened; nothing else in these tests reads the environment.
-    unsafe { std::env::set_var("ROPEWAY_EMULATOR", &sources) };
+    unsafe {
+        std::env::set_var("ROPEWAY_EMULATOR", &sources);
+        std::env::set_var("ROPEWAY_EMULATED_LOSS", folder.path().join("loss"));
+    }
     Ok(Emulator { folder })
 }
 
