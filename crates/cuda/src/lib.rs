@@ -15,7 +15,8 @@
 //! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`sections`]: a step's arrays.
 //! - [`kernels`]: what is launched; [`products`]: how products are computed; [`program`]: the plan as launches.
 //! - [`weights`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
-//! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; [`executor`]: the executor itself.
+//! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; [`executor`]: the
+//!   executor itself.
 
 pub mod blas;
 pub mod compile;
@@ -33,6 +34,7 @@ pub mod program;
 pub mod sampling;
 pub mod sections;
 pub mod shape;
+mod steps;
 pub mod weights;
 pub mod workspace;
 
