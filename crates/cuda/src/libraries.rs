@@ -1,8 +1,8 @@
 //! NVIDIA's libraries, found and opened at run time: the driver (`libcuda`), the compiler (NVRTC) and matrix products (cuBLASLt).
 //!
 //! ```text
-//! where       ROPEWAY_CUDA_LIBS (folders, separated by ':'), the loader's own path, the toolkit's usual folders, `nvidia/*/lib` of
-//!             python3's packages
+//! where       ROPEWAY_CUDA_LIBS and LD_LIBRARY_PATH (folders, separated by ':'), the toolkit's usual folders, `nvidia/*/lib` of python3's
+//!             packages; the driver also where the loader finds it
 //! versions    NVRTC and cuBLASLt of a major version that the driver knows: the newest of those found
 //! ```
 //! A program that never asks for a GPU never opens any of them. What is missing is named with how to get it.
@@ -68,8 +68,10 @@ pub struct Search {
 impl Search {
     /// As the environment says.
     pub fn from_environment() -> Self {
-        let folders = std::env::var_os(FOLDERS_VARIABLE).unwrap_or_default();
-        Self { first: std::env::split_paths(&folders).collect(), only_first: false }
+        let variables =
+            [FOLDERS_VARIABLE, "LD_LIBRARY_PATH"].map(|name| std::env::var_os(name).unwrap_or_default());
+        let folders = variables.iter().flat_map(std::env::split_paths).filter(|folder| folder.is_absolute());
+        Self { first: folders.collect(), only_first: false }
     }
 
     /// In one folder and nowhere else: for tests.
@@ -80,7 +82,7 @@ impl Search {
     /// Opens the driver.
     pub fn driver(&self) -> Result<Opened, LibraryError> {
         let name = "libcuda.so.1";
-        let candidates = self.folders(&[]).into_iter().map(|folder| folder.join(name));
+        let candidates = self.folders().into_iter().map(|folder| folder.join(name));
         let by_name = (!self.only_first).then(|| PathBuf::from(name));
         let mut problem = format!("{name} is in none of the usual folders");
         for path in by_name.into_iter().chain(candidates) {
@@ -117,7 +119,7 @@ impl Search {
         open(&path, RTLD_LOCAL).map_err(|_| missing())
     }
 
-    /// The newest `<stem>.<version>` whose major version is 12 up to `major`; by its plain name if the loader knows it.
+    /// The newest `<stem>.<version>` whose major version is 12 up to `major`.
     fn newest(&self, stem: &str, major: i32) -> Option<PathBuf> {
         let names: Vec<String> = (12..=major).rev().map(|major| format!("{stem}.{major}")).collect();
         let find = |folders: Vec<PathBuf>| {
@@ -126,16 +128,15 @@ impl Search {
                 Some(path)
             })
         };
-        find(self.folders(&USUAL_FOLDERS)).or_else(|| {
+        find(self.folders()).or_else(|| {
             let ask_python = !self.only_first;
             ask_python.then(python_folders).and_then(find)
         })
     }
 
-    fn folders(&self, usual: &[&str]) -> Vec<PathBuf> {
+    fn folders(&self) -> Vec<PathBuf> {
         let mut folders = self.first.clone();
         if !self.only_first {
-            folders.extend(usual.iter().map(PathBuf::from));
             folders.extend(USUAL_FOLDERS.iter().map(PathBuf::from));
         }
         folders
