@@ -18,6 +18,10 @@ use crate::shape::{ModelShape, RowClass, StepShape};
 use crate::weights::{WeightSource, Weights};
 use crate::workspace::Workspace;
 
+/// Blocks of keys and values at most, unless more are asked for: eight million tokens. A tiny model would have room for a thousand times as many, and
+/// the engine keeps a record of each.
+const MOST_BLOCKS: usize = 1 << 18;
+
 /// Where weights come from, kept for a restart.
 #[derive(Clone)]
 pub enum Source {
@@ -108,7 +112,7 @@ impl Budget {
         let fixed = self.weights + self.workspace;
         let left = self.free.saturating_sub(fixed) as f64 * KV_SHARE;
         let fit = (left as usize / model.block_bytes()).min(u32::MAX as usize / BLOCK - 1);
-        let wanted = tokens.map_or(fit, |tokens| tokens.div_ceil(BLOCK).max(1));
+        let wanted = tokens.map_or(fit.min(MOST_BLOCKS), |tokens| tokens.div_ceil(BLOCK).max(1));
         if wanted <= fit && fit > 0 {
             return Ok(wanted);
         }

@@ -18,8 +18,8 @@ const TIMED: usize = 6;
 const TIMED_LARGE: usize = 3;
 const LARGE: usize = 1024;
 
-/// Bytes of weights that one timing reads at most: beyond the cache of any GPU.
-const TIMED_BYTES: usize = 256 << 20;
+/// Bytes of weights that one timing reads: several times the cache of any GPU.
+const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
 const FORMAT: u32 = 1;
@@ -125,7 +125,8 @@ impl Products {
     ) -> Result<f64, CudaError> {
         let key = wanted.key;
         let bytes = key.outputs * key.inputs * 2;
-        let calls = (TIMED_BYTES / bytes).clamp(2, 24);
+        let large = key.class.rows() > LARGE;
+        let (calls, rounds) = if large { (2, 2) } else { ((TIMED_BYTES / bytes).clamp(4, 32), 5) };
         let graph = bench.stream.capture(|| {
             (0..calls)
                 .try_for_each(|call| self.by_library(blas, bench.stream, recipe, key, wanted.operands(call)))
@@ -133,7 +134,7 @@ impl Products {
         let device = bench.stream.device();
         let (before, after): (Event, Event) = (device.event()?, device.event()?);
         let mut best = f64::INFINITY;
-        for _ in 0..3 {
+        for _ in 0..rounds {
             bench.stream.record(&before)?;
             bench.stream.launch_graph(&graph)?;
             bench.stream.record(&after)?;
