@@ -6,7 +6,7 @@ use ropeway_executor::{Ask, Batch, GuideId, Guides, Row, RowError, StepOutput};
 
 use crate::driver::{Device, DriverError, Event, Pinned};
 use crate::kernels::MOST_ALTERNATIVES;
-use crate::sampling::{SampleArrays, outcome};
+use crate::sampling::{SampleArrays, confined, outcome};
 use crate::shape::StepShape;
 
 /// Pairs of copied blocks that are uploaded at a time.
@@ -81,7 +81,9 @@ impl Flight {
             }
             let sampled = outcome(outcomes, alternatives, index, &asked.row);
             output.rows.push(sampled.and_then(|sampled| match (asked.row.ask, asked.guide) {
-                (Ask::Sample, Some(guide)) => guides.chose(guide, sampled.token).map(|()| sampled),
+                (Ask::Sample, Some(guide)) => {
+                    confined(|| guides.chose(guide, sampled.token)).map(|()| sampled)
+                }
                 _ => Ok(sampled),
             }));
         }

@@ -1,14 +1,16 @@
 //! What sampling on the device needs to know about a step's rows, and what it gives back.
 //!
 //! ```text
-//! | parameters, 24 words a row | rows that are adjusted | lists: biases, histories, allowed tokens, masks |
+//! | parameters, 24 words a row | masks of guided rows | lists: biases, histories, allowed tokens | rows that are adjusted |
 //! ```
 //! Parameters refer to lists by their word. The order of the words of a row is that of `RowParams` in `kernels/sample.cu`.
 
+use std::num::NonZero;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ropeway_executor::guides::mask_words;
-use ropeway_executor::{Ask, Batch, Guides, Row, RowError, RowResult, Sampled, SamplingParams};
+use ropeway_executor::{Ask, Batch, GuideId, Guides, Row, RowError, RowResult, Sampled, SamplingParams};
 
 use crate::kernels::{FED, MOST_ALTERNATIVES, NONE};
 
@@ -40,13 +42,45 @@ impl SampleArrays {
         self.picks.clear();
         self.refused.clear();
         self.alternatives = false;
-        self.words.resize(batch.rows.len() * PARAMETER_WORDS, 0);
+        let mut mask = batch.rows.len() * PARAMETER_WORDS;
+        self.words.resize(mask, 0);
+        self.ask_guides(batch, guides, mask_words(vocab));
         for (index, row) in batch.rows.iter().enumerate() {
-            let parameters = self.row(batch, index, row, guides, vocab);
+            let mask = guide_of(row).map(|_| {
+                mask += mask_words(vocab);
+                mask - mask_words(vocab)
+            });
+            let parameters = self.row(batch, index, row, mask);
             self.words[index * PARAMETER_WORDS..][..PARAMETER_WORDS].copy_from_slice(&parameters);
         }
         self.picks_at = self.words.len();
         self.words.extend_from_slice(&self.picks);
+    }
+
+    /// Appends the mask of every guided row, in their order. Several threads ask: a mask can take as long as a small step.
+    fn ask_guides(&mut self, batch: &Batch, guides: &dyn Guides, width: usize) {
+        let guided: Vec<(usize, GuideId)> =
+            batch.rows.iter().enumerate().filter_map(|(index, row)| Some((index, guide_of(row)?))).collect();
+        if guided.is_empty() {
+            return;
+        }
+        let first = self.words.len();
+        self.words.resize(first + guided.len() * width, 0);
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(guided.len());
+        let share = guided.len().div_ceil(threads);
+        let parts = self.words[first..].chunks_mut(share * width).zip(guided.chunks(share));
+        let ask = |(masks, guided): (&mut [u32], &[(usize, GuideId)])| -> Vec<(usize, RowError)> {
+            let rows = masks.chunks_exact_mut(width).zip(guided);
+            rows.filter_map(|(mask, (index, guide))| Some((*index, asked(guides, *guide, mask).err()?)))
+                .collect()
+        };
+        self.refused = std::thread::scope(|scope| {
+            let asking: Vec<_> = parts.map(|part| scope.spawn(move || ask(part))).collect();
+            asking
+                .into_iter()
+                .flat_map(|thread| thread.join().expect("panics of guides are confined"))
+                .collect()
+        });
     }
 
     /// All words, to be uploaded.
@@ -74,22 +108,14 @@ impl SampleArrays {
         std::mem::take(&mut self.refused)
     }
 
-    fn row(
-        &mut self,
-        batch: &Batch,
-        index: usize,
-        row: &Row,
-        guides: &dyn Guides,
-        vocab: usize,
-    ) -> [u32; PARAMETER_WORDS] {
+    fn row(&mut self, batch: &Batch, index: usize, row: &Row, mask: Option<usize>) -> [u32; PARAMETER_WORDS] {
         let params = &row.params;
         let (scored, reports) = match row.ask {
             Ask::Sample => (NONE, params.logprobs),
             Ask::Score(token) => (token, Some(params.logprobs.unwrap_or(0))),
         };
         self.alternatives |= reports.is_some_and(|count| count > 0);
-        let lists =
-            if scored == NONE { self.lists(batch, index, row, guides, vocab) } else { Lists::default() };
+        let lists = if scored == NONE { self.lists(batch, row, mask) } else { Lists::default() };
         let adjusted = if lists.any() { self.pick(index) } else { NONE };
         let span = |range: &Range<usize>| [range.start as u32, range.len() as u32];
         let (bias, repeated, counted) = (span(&lists.bias), span(&lists.repeated), span(&lists.counted));
@@ -128,25 +154,16 @@ impl SampleArrays {
         self.picks.len() as u32 - 1
     }
 
-    fn lists(&mut self, batch: &Batch, index: usize, row: &Row, guides: &dyn Guides, vocab: usize) -> Lists {
+    fn lists(&mut self, batch: &Batch, row: &Row, mask: Option<usize>) -> Lists {
         let params = &row.params;
         let bias = params.logit_bias.iter().flat_map(|(token, bias)| [*token, bias.to_bits()]);
         let bias = self.list(bias);
-        let mut lists = Lists { bias: bias.start..bias.start + bias.len() / 2, ..Lists::default() };
+        let mut lists = Lists { bias: bias.start..bias.start + bias.len() / 2, mask, ..Lists::default() };
         if params.uses_history() {
             (lists.repeated, lists.counted) = self.histories(batch, row);
         }
         if let Some(allowed) = &params.allowed {
             lists.allowed = Some(self.list(allowed.iter().copied()));
-        }
-        if let Some(guide) = row.guide {
-            let at = self.list(std::iter::repeat_n(0, mask_words(vocab)));
-            if let Err(error) = guides.allow(guide, &mut self.words[at.clone()]) {
-                // Whatever is chosen is thrown away.
-                self.words[at.clone()].fill(u32::MAX);
-                self.refused.push((index, error));
-            }
-            lists.mask = Some(at.start);
         }
         lists
     }
@@ -170,6 +187,21 @@ impl SampleArrays {
         self.words.extend(words);
         first..self.words.len()
     }
+}
+
+/// Who says what a row may choose; rows that are only scored ask nobody.
+fn guide_of(row: &Row) -> Option<GuideId> {
+    row.guide.filter(|_| row.ask == Ask::Sample)
+}
+
+/// A guide's mask. Where it fails all is allowed: whatever is chosen is thrown away.
+fn asked(guides: &dyn Guides, guide: GuideId, mask: &mut [u32]) -> Result<(), RowError> {
+    confined(|| guides.allow(guide, mask)).inspect_err(|_| mask.fill(u32::MAX))
+}
+
+/// Runs what a guide does; should it panic, only its row fails.
+pub(crate) fn confined<T>(work: impl FnOnce() -> Result<T, RowError>) -> Result<T, RowError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(RowError::Panicked))
 }
 
 /// Where a row's lists are, in words; `bias` counts pairs.

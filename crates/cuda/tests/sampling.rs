@@ -72,7 +72,7 @@ fn every_filter_chooses_what_the_cpu_chooses() {
     }
 }
 
-/// Allows multiples of 3, refuses guide 1, and remembers what was chosen.
+/// Allows multiples of 3, refuses guide 1, panics for guide 2, and remembers what was chosen.
 #[derive(Default)]
 struct Threes(Mutex<Vec<u32>>);
 
@@ -81,6 +81,7 @@ impl Guides for Threes {
         if guide.0 == 1 {
             return Err(RowError::Grammar("no".into()));
         }
+        assert!(guide.0 != 2, "a bug in a guide");
         mask.fill(0);
         for token in (0..320).step_by(3) {
             mask[token / 32] |= 1 << (token % 32);
@@ -98,11 +99,13 @@ impl Guides for Threes {
 fn guided_rows_choose_among_what_is_allowed_and_a_refused_one_fails_alone() {
     let Some(mut executor) = llama() else { return };
     let (mut batch, mut output, guides) = (Batch::default(), StepOutput::default(), Threes::default());
-    for row in 0..6 {
+    for row in 0..7 {
         batch.push_chunk(&[row + 1], 0, &[BlockId(row)]);
         batch.sample_last(&SamplingParams::greedy(), History::default());
-        if row > 0 {
-            batch.guide_last(GuideId(row % 2));
+        match row {
+            0 => {}
+            6 => batch.guide_last(GuideId(2)),
+            _ => batch.guide_last(GuideId(row % 2)),
         }
     }
     executor.launch(&batch, &guides).expect("a step");
@@ -113,6 +116,7 @@ fn guided_rows_choose_among_what_is_allowed_and_a_refused_one_fails_alone() {
     for row in [1, 3, 5] {
         assert_eq!(output.rows[row], Err(RowError::Grammar("no".into())));
     }
+    assert_eq!(output.rows[6], Err(RowError::Panicked));
     assert!(output.rows[0].is_ok());
 }
 
