@@ -121,8 +121,12 @@ pub enum KvRoom {
 }
 
 impl ModelArgs {
-    /// Fetches the model if it is not here yet, and loads it.
+    /// Fetches the model if it is not here yet, and loads it on the CPU.
     pub fn load(&self, model: &str, room: Room) -> Result<Loaded, Failure> {
+        if matches!(self.device, Device::Cuda(_)) {
+            let hint = "`ropeway bench engine --device cuda` measures a GPU";
+            return Err(Failure::new("this command measures the CPU's forward pass", hint));
+        }
         let files = self.files(&pulling::open_hub()?, model)?;
         self.load_files(files, room)
     }
