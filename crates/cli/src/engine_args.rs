@@ -19,7 +19,7 @@ use crate::draft_model::{DraftModelArg, draft_model_for};
 use crate::failure::Failure;
 use crate::kv_disk::KvDiskArgs;
 use crate::memory::{self, parse_size};
-use crate::model_args::{KvRoom, Loaded, ModelArgs, Room};
+use crate::model_args::{GpuRoom, KvRoom, Loaded, ModelArgs, Room};
 use crate::pulling::open_hub;
 use crate::speculation;
 
@@ -96,6 +96,8 @@ pub struct Started {
     pub machine: Machine,
     /// Bytes of its weights and its KV memory.
     pub memory: u64,
+    /// The GPU that it runs on.
+    device: Option<String>,
 }
 
 impl EngineArgs {
@@ -111,6 +113,9 @@ impl EngineArgs {
             (None, For::OneConversation) => KvRoom::Window,
             (None, For::Many) => KvRoom::Bytes(default_kv_memory()),
         };
+        if let Some(started) = self.start_on_gpu(options, &files, whom)? {
+            return Ok(started);
+        }
         let room = Room { kv, step: STEP };
         let Some(draft) = draft_model_for(&self.draft_model, &files.name) else {
             let mut loaded = options.load_files(files, room)?;
@@ -127,6 +132,32 @@ impl EngineArgs {
             |error| Failure::new(error, "choose a smaller model of the same family with --draft-model"),
         )?;
         Ok(Started::new(loaded.files, loaded.checkpoint, engine, options.machine(), memory))
+    }
+
+    /// An engine on a GPU, if that is where the model is to run.
+    fn start_on_gpu(
+        &self,
+        options: &ModelArgs,
+        files: &ModelFiles,
+        whom: For,
+    ) -> Result<Option<Started>, Failure> {
+        let only_cpu = [
+            (self.kv_memory.is_some(), "--kv-memory"),
+            (self.kv_disk.folder()?.is_some(), "--kv-disk"),
+            (draft_model_for(&self.draft_model, &files.name).is_some(), "--draft-model"),
+        ];
+        let only_cpu = only_cpu.into_iter().find_map(|(given, option)| given.then_some(option));
+        let checkpoint = Checkpoint::open(files.checkpoint())?;
+        let room = match whom {
+            For::OneConversation => GpuRoom::Window,
+            For::Many | For::ManyWithin(_) => GpuRoom::Free,
+        };
+        let Some(executor) = options.load_on_gpu(&checkpoint, only_cpu, room)? else { return Ok(None) };
+        let device = Some(executor.describe());
+        let engine = spawn(Box::new(executor), &self.settings());
+        // What is on the card takes nothing of the machine's own memory.
+        let started = Started::new(files.clone(), checkpoint, engine, options.machine(), 0);
+        Ok(Some(Started { device, ..started }))
     }
 
     /// The same for a model that was loaded, with its place on disk.
@@ -171,7 +202,7 @@ impl Started {
         machine: Machine,
         memory: u64,
     ) -> Started {
-        Started { name: files.name.clone(), files, checkpoint, handle, thread, machine, memory }
+        Started { name: files.name.clone(), files, checkpoint, handle, thread, machine, memory, device: None }
     }
 
     /// Tokens that its KV memory holds.
@@ -192,9 +223,11 @@ impl Started {
     pub fn summary(&self) -> String {
         let (isa, threads) = (self.machine.isa().name(), self.machine.threads().most());
         let (name, tokens, context) = (&self.name, self.kv_tokens(), self.handle.limits().context);
-        format!(
-            "{name} on {isa} with up to {threads} threads; KV memory for {tokens} tokens, at most {context} a request"
-        )
+        let place = match &self.device {
+            Some(device) => device.clone(),
+            None => format!("{isa} with up to {threads} threads"),
+        };
+        format!("{name} on {place}; KV memory for {tokens} tokens, at most {context} a request")
     }
 }
 

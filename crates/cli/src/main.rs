@@ -11,6 +11,7 @@
 mod age;
 mod commands;
 mod descriptors;
+mod device_args;
 mod draft_model;
 mod embedder_args;
 mod engine_args;

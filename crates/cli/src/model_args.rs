@@ -6,12 +6,16 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_cuda::CudaExecutor;
 use ropeway_hub::{Check, Hub, HubError, ModelFiles, ModelRef};
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_machine::Machine;
-use ropeway_model::{LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits};
+use ropeway_model::{
+    DecoderSpec, LoadError, LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits,
+};
 use ropeway_weights::Checkpoint;
 
+use crate::device_args::{Device, OnGpu};
 use crate::draft_model::check_tokenizers;
 use crate::failure::Failure;
 use crate::load_report::LoadReport;
@@ -24,6 +28,10 @@ use crate::pulling;
 pub struct ModelArgs {
     #[command(flatten)]
     machine: MachineArgs,
+    /// What computes: auto (a GPU if there is one and the model fits), cpu,
+    /// cuda, or cuda:N for one of several GPUs
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    device: Device,
     /// Longest conversation, in tokens (default: what the model was trained
     /// for)
     #[arg(long, value_name = "TOKENS")]
@@ -92,6 +100,15 @@ pub struct Room {
     pub step: StepLimits,
 }
 
+/// How much KV memory there is on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub enum GpuRoom {
+    /// One whole window.
+    Window,
+    /// Most of what is free.
+    Free,
+}
+
 /// How much KV memory there is.
 #[derive(Clone, Copy, Debug)]
 pub enum KvRoom {
@@ -104,8 +121,12 @@ pub enum KvRoom {
 }
 
 impl ModelArgs {
-    /// Fetches the model if it is not here yet, and loads it.
+    /// Fetches the model if it is not here yet, and loads it on the CPU.
     pub fn load(&self, model: &str, room: Room) -> Result<Loaded, Failure> {
+        if matches!(self.device, Device::Cuda(_)) {
+            let hint = "`ropeway bench engine --device cuda` measures a GPU";
+            return Err(Failure::new("this command measures the CPU's forward pass", hint));
+        }
         let files = self.files(&pulling::open_hub()?, model)?;
         self.load_files(files, room)
     }
@@ -127,6 +148,31 @@ impl ModelArgs {
             None => Ok(()),
             Some(damage) => Err(HubError::Damaged { name: verified.name, problem: damage.to_string() }),
         }
+    }
+
+    /// The model on a GPU, if that is where it is to run; `kv_tokens` as [`CudaOptions`](ropeway_cuda::CudaOptions) has it.
+    pub fn load_on_gpu(
+        &self,
+        checkpoint: &Checkpoint,
+        only_cpu: Option<&'static str>,
+        room: GpuRoom,
+    ) -> Result<Option<CudaExecutor>, Failure> {
+        let own = [
+            (self.quantize.is_some(), "--quantize"),
+            (self.kv.is_some(), "--kv"),
+            (matches!(self.precision, PrecisionArg::F32), "--precision f32"),
+        ];
+        let own = own.into_iter().find_map(|(given, option)| given.then_some(option));
+        let kv_tokens = match room {
+            GpuRoom::Free => None,
+            GpuRoom::Window => {
+                let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
+                Some(self.context.unwrap_or(spec.context))
+            }
+        };
+        let (device, context, rope_scaling) = (self.device, self.context, self.rope_scaling);
+        let only_cpu = own.or(only_cpu);
+        OnGpu { device, only_cpu, checkpoint, context, rope_scaling, kv_tokens }.load()
     }
 
     /// Loads a model from its files.

@@ -10,6 +10,7 @@ use ropeway_kernels::prepare::{Before, Prepare, Rows, prepare};
 use ropeway_weights::Tensor;
 
 use crate::spec::ExpertsSpec;
+use crate::tensors::HeadNormWeights;
 
 /// Where token rows come from.
 pub(crate) enum Embedding {
@@ -37,11 +38,6 @@ pub(crate) struct Layer {
     pub mlp_norm: Vec<f32>,
     pub mlp: Mlp,
     pub post_mlp_norm: Option<Vec<f32>>,
-}
-
-pub(crate) struct HeadNormWeights {
-    pub query: Vec<f32>,
-    pub key: Vec<f32>,
 }
 
 pub(crate) enum Mlp {

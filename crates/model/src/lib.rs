@@ -6,7 +6,7 @@
 //! - [`context`]: windows other than the trained one.
 //! - [`names`]: what a tensor is called in a file.
 //! - [`rope`]: rotary embeddings, from the specification to angles.
-//! - [`load`]: from a checkpoint to packed weights.
+//! - [`tensors`]: a decoder's tensors by what they do; [`load`]: from these to packed weights.
 //! - `layer`: the weights in memory; [`step`]: the input of a step.
 //! - [`decoder`]: the one decoder forward pass; [`kv`] and [`workspace`]: the memory it runs in.
 //! - [`encoder`]: what an encoder is, and its one forward pass.
@@ -25,6 +25,7 @@ pub mod rope;
 pub mod spec;
 mod stack;
 pub mod step;
+pub mod tensors;
 pub mod workspace;
 
 pub use context::{RopeScalingChoice, ScalingMethod};
@@ -36,4 +37,5 @@ pub use names::{ExpertPart, Part, Role, TensorNames};
 pub use rope::RopeTable;
 pub use spec::DecoderSpec;
 pub use step::{Step, StepArrays};
+pub use tensors::DecoderTensors;
 pub use workspace::{StepLimits, Workspace};

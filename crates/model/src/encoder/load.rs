@@ -10,8 +10,9 @@ use super::score::{Bend, Scorer};
 use super::{Encoder, EncoderSpec, Layer, Mlp, NormPlace, NormWeights, Pooling};
 use crate::RopeTable;
 use crate::layer::{GatedMlp, Linear};
-use crate::load::{LoadError, LoadOptions, Progress, checked, read_all, split_gate_up};
+use crate::load::{LoadError, LoadOptions, Progress};
 use crate::stack::{Stack, gated_bias};
+use crate::tensors::{checked, read_all, split_gate_up};
 
 /// How finely the inputs of integer weights are quantised: what reads the residual stream, what reads attention's results
 /// and what reads the inside of an MLP. Who asks for integers asks for speed: on the default model one byte everywhere leaves

@@ -1,0 +1,572 @@
+// Attention over paged keys and values whose bits depend neither on the batch nor on how a sequence is cut into chunks.
+//
+// Keys are taken in segments of 128 at fixed positions, four KV blocks each. A segment has one maximum per row and its sums start from
+// nothing; segments are merged in ascending order by one formula, whoever computes them. So a decoded row (a warp per segment) and the
+// same row inside a prompt (16 rows per warp) agree bit for bit.
+//
+//   decode   item = (row, segment); a warp takes one (item, KV head): the group's query heads are the 16 rows of the matrix
+//            instruction. The warp that finishes a row's last segment merges all of them.
+//   short    the same for rows of up to four segments: a block takes a (row, KV head), and its warps merge in shared memory.
+//   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
+//
+// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so is CAPPED, whether scores are capped, and KERNELS, which of the kernels
+// are compiled: parts are compiled side by side. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there can't reach a sum.
+
+#define DECODE 0
+#define SHORT 1
+#define PROMPT 2
+
+#define BLOCK 32
+#define SEGMENT 128
+#define TILES (SEGMENT / BLOCK)
+#define PITCH (HEAD_DIM * 2 + 16)   // an odd number of 16-byte pieces: eight rows lie in different banks
+#define HALF_BYTES (BLOCK * PITCH)  // a block's keys, or its values
+#define FRAGMENTS (HEAD_DIM / 16)
+#define NONE minus_infinity()
+
+#if HEAD_DIM <= 128
+#define DECODE_WARPS 4
+#define PROMPT_STAGES 2
+#else
+#define DECODE_WARPS 2
+#define PROMPT_STAGES 1
+#endif
+#define DECODE_RING 6  // halves of blocks in flight, per warp: a segment's keys or values, and two of what follows
+#define PROMPT_WARPS 8
+
+// One segment of a decoded row, with all that its warp needs to know: one look, then the keys.
+struct alignas(16) DecodeItem {
+    u32 token;       // its index in the step
+    u32 keys;        // positions up to its own
+    u32 segment;     // which of them
+    u32 row;         // among the decoded rows
+    u32 first_item;  // the row's first item
+    u32 segments;    // how many items the row has
+    u32 unused[2];
+    u32 blocks[TILES];
+};
+struct PromptItem {
+    u32 token;     // the first token's index in the step
+    u32 rows;      // tokens, at most 128
+    u32 position;  // of the first token
+    u32 table;     // where the block table begins
+    u32 keys;      // positions of the sequence that are written
+};
+struct Attend {
+    const bf16 *queries;       // [tokens][heads][HEAD_DIM]
+    const bf16 *kv;            // this layer's blocks: [block][kv head][keys | values][32][HEAD_DIM]
+    bf16 *out;                 // [tokens][heads][HEAD_DIM]
+    const u32 *tables;
+    const u32 *counts;         // decode items, prompt items
+    const DecodeItem *items;
+    const PromptItem *prompts;
+    float *values;             // [item][kv head][part][16 or fewer heads][HEAD_DIM]
+    float2 *scales;            // the same without HEAD_DIM: maximum and sum
+    u32 *finished;             // [row][kv head][part], zero between launches
+    u32 heads, kv_heads;
+    u32 window;                // 0: all
+    float scale, cap;          // cap is read if CAPPED
+};
+
+// A warp's 16 rows over one segment: maximum and sum of each of a thread's two rows, and the weighted values.
+struct Rows {
+    float most[2], sum[2], values[HEAD_DIM / 8][4];
+};
+// Keys lower[h] <= t < upper[h] count for a thread's row h.
+struct Span {
+    i32 lower[2], upper[2];
+};
+DEVICE float score(float product, const Attend &a) {
+#if !CAPPED
+    return __fmul_rn(product, __fmul_rn(a.scale, 1.442695041f));
+#else
+    float capped = __fmul_rn(a.cap, tanh_by_power(__fdiv_rn(__fmul_rn(product, a.scale), a.cap)));
+    return __fmul_rn(capped, 1.442695041f);
+#endif
+}
+// q . k for the keys of a segment, whose four blocks lie at `keys`. Operands are loaded two steps before they are multiplied: a warp
+// has nobody to hide their latency behind.
+DEVICE void load_keys(u32 (&b)[2][4], const char *keys, int k) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        int row = j * 16 + lane % 8 + lane / 16 * 8, piece = k * 2 + lane / 8 % 2;
+        load_matrices4(b[j], keys + row * PITCH + piece * 16);
+    }
+}
+DEVICE void multiply_keys(float (&s)[TILES][4][4], const u32 (&q)[FRAGMENTS][4], const char *const (&keys)[TILES]) {
+    constexpr int STEPS = FRAGMENTS * TILES;
+    u32 b[3][2][4];
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[t][j][e] = 0.0f;
+    load_keys(b[0], keys[0], 0), load_keys(b[1], keys[1], 0);
+#pragma unroll
+    for (int n = 0; n < STEPS; n++) {
+        if (n + 2 < STEPS) load_keys(b[(n + 2) % 3], keys[(n + 2) % TILES], (n + 2) / TILES);
+#pragma unroll
+        for (int j = 0; j < 4; j++) multiply(s[n % TILES][j], q[n / TILES], b[n % 3][j / 2] + j % 2 * 2);
+    }
+}
+// Scores to weights, in place; maximum and sum of the segment that begins at position `base`. Without MASKED, all keys count.
+template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float most = NONE, sum = 0.0f;
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &v = s[t][j][2 * h + e];
+                    i32 key = base + t * BLOCK + j * 8 + lane % 4 * 2 + e;
+                    v = !MASKED || (key < span.upper[h] && key >= span.lower[h]) ? score(v, a) : NONE;
+                    most = fmaxf(most, v);
+                }
+        most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 2));
+        const float zero = most == NONE ? 0.0f : most;
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float &v = s[t][j][2 * h + e];
+                    v = power2(__fsub_rn(v, zero));
+                    sum = __fadd_rn(sum, v);
+                }
+        r.most[h] = most;
+        sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 1));
+        r.sum[h] = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 2));
+    }
+}
+// Sixteen keys' weights as the matrix instruction takes them.
+DEVICE void pack_weights(u32 (&p)[4], const float (&s)[4][4], int j) {
+    p[0] = pack2(s[2 * j][0], s[2 * j][1]), p[1] = pack2(s[2 * j][2], s[2 * j][3]);
+    p[2] = pack2(s[2 * j + 1][0], s[2 * j + 1][1]), p[3] = pack2(s[2 * j + 1][2], s[2 * j + 1][3]);
+}
+DEVICE void load_values(u32 (&b)[4], const char *values, int j, int i) {
+    const int lane = threadIdx.x % 32;
+    int row = j * 16 + lane % 8 + lane / 8 % 2 * 8, piece = i * 2 + lane / 16;
+    load_matrices4_transposed(b, values + row * PITCH + piece * 16);
+}
+// The weighted values of a segment, whose four blocks lie at `values`.
+DEVICE void multiply_values(Rows &r, const float (&s)[TILES][4][4], const char *const (&values)[TILES]) {
+    constexpr int STEPS = TILES * 2 * FRAGMENTS, AHEAD = 3;
+    u32 b[AHEAD + 1][4], p[4];
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) r.values[i][e] = 0.0f;
+#pragma unroll
+    for (int n = 0; n < AHEAD; n++) load_values(b[n], values[n / (2 * FRAGMENTS)], n / FRAGMENTS % 2, n % FRAGMENTS);
+#pragma unroll
+    for (int n = 0; n < STEPS; n++) {
+        const int next = n + AHEAD, t = n / (2 * FRAGMENTS), j = n / FRAGMENTS % 2, i = n % FRAGMENTS;
+        if (next < STEPS) load_values(b[next % (AHEAD + 1)], values[next / (2 * FRAGMENTS)], next / FRAGMENTS % 2, next % FRAGMENTS);
+        if (i == 0) pack_weights(p, s[t], j);
+        multiply(r.values[2 * i], p, b[n % (AHEAD + 1)]);
+        multiply(r.values[2 * i + 1], p, b[n % (AHEAD + 1)] + 2);
+    }
+}
+// How a total and the next segment are weighted: total * keep + segment * take.
+struct Merge {
+    float keep, take, most;
+};
+DEVICE Merge merge(float total, float segment) {
+    float most = fmaxf(total, segment);
+    return {power2(__fsub_rn(total, most)), power2(__fsub_rn(segment, most)), most};
+}
+DEVICE float merged(const Merge &w, float total, float segment) { return __fmaf_rn(total, w.keep, __fmul_rn(segment, w.take)); }
+
+#define KEYS 0u
+#define VALUES 1u
+// Copies a block's keys or values of one head into shared memory; tokens outside of first .. last become zeros.
+DEVICE void bring(char *to, const Attend &a, u32 block, u32 kv_head, u32 which, i32 first, i32 last, u32 thread, u32 threads) {
+    constexpr u32 PIECES = HEAD_DIM / 8;
+    const bf16 *from = a.kv + (((u64)block * a.kv_heads + kv_head) * 2 + which) * (BLOCK * HEAD_DIM);
+#pragma unroll 4
+    for (u32 at = thread; at < BLOCK * PIECES; at += threads) {
+        u32 row = at / PIECES, piece = at % PIECES;
+        copy16(to + row * PITCH + piece * 16, from + row * HEAD_DIM + piece * 8, (i32)row >= first && (i32)row < last);
+    }
+}
+DEVICE i32 lowest(u32 keys, u32 window) { return window && keys > window ? (i32)(keys - window) : 0; }
+
+// --- decode ---
+
+// Where a warp is in its items, half a block at a time: the segment's keys, then its values.
+struct Cursor {
+    u32 unit, half;
+    i32 lower;
+    uint4 what, more, blocks;  // the item: token, keys, segment, row; first_item, segments; blocks
+};
+struct Units {
+    u32 count, parts, per_item;  // parts of a group of more than 16 query heads; units of an item
+};
+DEVICE u32 block_of(const Cursor &c, u32 tile) { return tile == 0 ? c.blocks.x : tile == 1 ? c.blocks.y : tile == 2 ? c.blocks.z : c.blocks.w; }
+DEVICE void open_item(Cursor &c, const Attend &a, const DecodeItem *place) {
+    const uint4 *item = (const uint4 *)place;
+    c.what = item[0], c.more = item[1], c.blocks = item[2];
+    c.lower = lowest(c.what.y, a.window);
+    c.half = 0;
+}
+DEVICE void open(Cursor &c, const Attend &a, const Units &units) {
+    if (c.unit < units.count) open_item(c, a, a.items + c.unit / units.per_item);
+}
+// Brings the half that the cursor is at; of blocks outside of what the row sees nothing is read.
+DEVICE void bring_half(const Cursor &c, const Attend &a, const Units &units, char *to) {
+    const u32 tile = c.half % TILES;
+    const i32 base = (i32)(c.what.z * SEGMENT + tile * BLOCK);
+    bring(to, a, block_of(c, tile), c.unit % units.per_item / units.parts, c.half / TILES, c.lower - base, (i32)c.what.y - base, threadIdx.x % 32, 32);
+}
+// The query heads of a unit: all of its group, or a part of it.
+struct Heads {
+    u32 first, count;
+};
+DEVICE Heads heads_of(u32 in_item, const Attend &a, const Units &units) {
+    u32 group = a.heads / a.kv_heads, part = in_item % units.parts;
+    return {in_item / units.parts * group + part * 16, min(group - part * 16, 16u)};
+}
+DEVICE void load_queries(u32 (&q)[FRAGMENTS][4], const bf16 *rows, u32 count) {
+    const u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < FRAGMENTS; k++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            u32 row = lane / 4 + e % 2 * 8, col = k * 16 + lane % 4 * 2 + e / 2 * 8;
+            q[k][e] = row < count ? *(const u32 *)(rows + (u64)row * HEAD_DIM + col) : 0u;
+        }
+}
+// A warp's ring of halves: `filled` were brought, `used` are done with.
+template <int HALVES> struct Ring {
+    char *bytes;
+    u32 filled, used;
+};
+template <int HALVES> DEVICE char *next_half(const Ring<HALVES> &ring) { return ring.bytes + ring.filled % HALVES * HALF_BYTES; }
+template <int HALVES> DEVICE void halves(const char *(&at)[TILES], const Ring<HALVES> &ring) {
+#pragma unroll
+    for (u32 t = 0; t < TILES; t++) at[t] = ring.bytes + (ring.used + t) % HALVES * HALF_BYTES;
+}
+// One segment. `fill()` brings one more half.
+template <int HALVES, class Fill>
+DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &here, const Attend &a, Ring<HALVES> &ring, Fill fill) {
+    float s[TILES][4][4];
+    const char *at[TILES];
+    copy_wait<HALVES - TILES>();
+    __syncwarp();
+    halves(at, ring);
+    multiply_keys(s, q, at);
+    __syncwarp();
+    ring.used += TILES;
+#pragma unroll
+    for (u32 t = 0; t < TILES; t++) fill();
+    const i32 base = (i32)(here.what.z * SEGMENT), keys = (i32)here.what.y;
+    const Span span = {{here.lower, here.lower}, {keys, keys}};
+    if (base >= here.lower && base + SEGMENT <= keys) soften<false>(s, r, base, span, a);
+    else soften<true>(s, r, base, span, a);
+    copy_wait<HALVES - TILES>();
+    __syncwarp();
+    halves(at, ring);
+    multiply_values(r, s, at);
+    __syncwarp();
+    ring.used += TILES;
+#pragma unroll
+    for (u32 t = 0; t < TILES; t++) fill();
+}
+DEVICE void write_row(bf16 *out, const Rows &r, int h) {
+    const u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 8; i++)
+        *(u32 *)(out + i * 8 + lane % 4 * 2) = pack2(__fdiv_rn(r.values[i][2 * h], r.sum[h]), __fdiv_rn(r.values[i][2 * h + 1], r.sum[h]));
+}
+
+// Adds up a row's segments for the heads of one unit. A lane takes pairs of columns, eight at a time so that their loads overlap.
+#define MERGED 8
+DEVICE void merge_segments(const Attend &a, const Cursor &here, u32 in_item, u32 per_item, u32 heads, bf16 *out) {
+    const u32 lane = threadIdx.x % 32, group = min(a.heads / a.kv_heads, 16u), pairs = heads * (HEAD_DIM / 2);
+#pragma unroll 1
+    for (u32 base = lane; base < pairs; base += 32 * MERGED) {
+        float most[MERGED], sum[MERGED];
+        float2 total[MERGED];
+#pragma unroll
+        for (int e = 0; e < MERGED; e++) most[e] = NONE, sum[e] = 0.0f, total[e] = make_float2(0.0f, 0.0f);
+#pragma unroll 2
+        for (u32 s = 0; s < here.more.y; s++) {
+            const u64 unit = ((u64)(here.more.x + s) * per_item + in_item) * group;
+#pragma unroll
+            for (int e = 0; e < MERGED; e++) {
+                u32 pair = min(base + 32 * e, pairs - 1);
+                u64 at = unit + pair / (HEAD_DIM / 2);
+                float2 scale = __ldcg(a.scales + at), v = __ldcg((const float2 *)(a.values + at * HEAD_DIM) + pair % (HEAD_DIM / 2));
+                Merge w = merge(most[e], scale.x);
+                total[e].x = merged(w, total[e].x, v.x), total[e].y = merged(w, total[e].y, v.y);
+                sum[e] = merged(w, sum[e], scale.y), most[e] = w.most;
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < MERGED; e++)
+            if (base + 32 * e < pairs) ((u32 *)out)[base + 32 * e] = pack2(__fdiv_rn(total[e].x, sum[e]), __fdiv_rn(total[e].y, sum[e]));
+    }
+}
+// Leaves a segment's sums in memory; whoever leaves a row's last ones merges them all.
+DEVICE void leave_segment(const Attend &a, const Rows &r, const Cursor &here, const Units &units, const Heads &heads, bf16 *out) {
+    const u32 lane = threadIdx.x % 32, stored = min(a.heads / a.kv_heads, 16u), in_item = here.unit % units.per_item;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        u32 g = lane / 4 + h * 8;
+        if (g < heads.count) {
+            u64 at = (u64)here.unit * stored + g;
+            if (lane % 4 == 0) a.scales[at] = make_float2(r.most[h], r.sum[h]);
+#pragma unroll
+            for (int i = 0; i < HEAD_DIM / 8; i++)
+                *(float2 *)(a.values + at * HEAD_DIM + i * 8 + lane % 4 * 2) = make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]);
+        }
+    }
+    __threadfence();
+    __syncwarp();
+    u32 *finished = a.finished + (u64)here.what.w * units.per_item + in_item, before = 0;
+    if (lane == 0) before = atomicAdd(finished, 1u);
+    before = __shfl_sync(LANES_ALL, before, 0);
+    if (before == here.more.y - 1) {
+        if (lane == 0) *finished = 0;
+        __threadfence();
+        merge_segments(a, here, in_item, units.per_item, heads.count, out);
+    }
+}
+
+#if KERNELS == DECODE
+KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
+    DYNAMIC_SHARED(bytes);
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
+    const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts;
+    const Units units = {a.counts[0] * per_item, parts, per_item};
+    Cursor here;
+    here.unit = blockIdx.x * DECODE_WARPS + warp;
+    open(here, a, units);
+    Cursor ahead = here;
+    Ring<DECODE_RING> ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0, 0};
+    auto fill = [&]() {
+        if (ahead.unit < units.count) {
+            bring_half(ahead, a, units, next_half(ring));
+            if (++ahead.half == 2 * TILES) ahead.unit += stride, open(ahead, a, units);
+        }
+        ring.filled++;
+        copy_commit();
+    };
+#pragma unroll 1
+    for (int i = 0; i < DECODE_RING; i++) fill();
+#pragma unroll 1
+    while (here.unit < units.count) {
+        const Heads heads = heads_of(here.unit % per_item, a, units);
+        const u64 place = ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM;
+        u32 q[FRAGMENTS][4];
+        load_queries(q, a.queries + place, heads.count);
+        Rows r;
+        attend_segment(r, q, here, a, ring, fill);
+        if (here.more.y == 1) {  // merging one segment with nothing gives its own bits
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                if (lane / 4 + h * 8 < heads.count) write_row(a.out + place + (u64)(lane / 4 + h * 8) * HEAD_DIM, r, h);
+        } else {
+            leave_segment(a, r, here, units, heads, a.out + place);
+        }
+        here.unit += stride;
+        open(here, a, units);
+    }
+}
+
+#endif
+
+// --- short ---
+
+// Block b computes row b / per_item, whose items begin at 4 * row; those that it does not have say that there are no segments. A row has
+// at most WARPS of them.
+template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
+    DYNAMIC_SHARED(bytes);
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts, row = blockIdx.x / per_item, in_item = blockIdx.x % per_item;
+    const Units units = {~0u, parts, per_item};
+    const Heads heads = heads_of(in_item, a, units);
+    Cursor here;
+    here.unit = in_item;
+    open_item(here, a, a.items + row * TILES + warp);
+    const bool busy = here.more.y != 0;
+    Rows r;
+    if (busy) {
+        Cursor ahead = here;
+        Ring<HALVES> ring = {bytes + warp * HALVES * HALF_BYTES, 0, 0};
+        auto fill = [&]() {
+            if (ahead.half < 2 * TILES) bring_half(ahead, a, units, next_half(ring));
+            ahead.half++, ring.filled++;
+            copy_commit();
+        };
+#pragma unroll
+        for (int i = 0; i < HALVES; i++) fill();
+        u32 q[FRAGMENTS][4];
+        load_queries(q, a.queries + ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
+        attend_segment(r, q, here, a, ring, fill);
+        copy_wait<0>();
+    }
+    __syncthreads();
+    float *values = (float *)bytes;                                // [segment][head][HEAD_DIM]
+    float2 *scales = (float2 *)(values + WARPS * 16 * HEAD_DIM);  // [segment][head]: maximum and sum
+    if (busy)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            u32 at = warp * 16 + lane / 4 + h * 8;
+            if (lane % 4 == 0) scales[at] = make_float2(r.most[h], r.sum[h]);
+#pragma unroll
+            for (int i = 0; i < HEAD_DIM / 8; i++) *(float2 *)(values + at * HEAD_DIM + i * 8 + lane % 4 * 2) = make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]);
+        }
+    __syncthreads();
+    const u32 segments = a.items[row * TILES].segments;
+    bf16 *out = a.out + ((u64)a.items[row * TILES].token * a.heads + heads.first) * HEAD_DIM;
+    for (u32 pair = threadIdx.x; segments > 0 && pair < heads.count * (HEAD_DIM / 2); pair += WARPS * 32) {
+        const u32 head = pair / (HEAD_DIM / 2), d = pair % (HEAD_DIM / 2);
+        float most = NONE, sum = 0.0f;
+        float2 total = make_float2(0.0f, 0.0f);
+        for (u32 s = 0; s < segments; s++) {
+            float2 scale = scales[s * 16 + head], v = ((const float2 *)(values + (s * 16 + head) * HEAD_DIM))[d];
+            Merge w = merge(most, scale.x);
+            total.x = merged(w, total.x, v.x), total.y = merged(w, total.y, v.y);
+            sum = merged(w, sum, scale.y), most = w.most;
+        }
+        ((u32 *)out)[pair] = pack2(__fdiv_rn(total.x, sum), __fdiv_rn(total.y, sum));
+    }
+}
+
+#if KERNELS == DECODE
+// For few rows: as much as fits is under way at once.
+KERNEL(attend_few, Attend, 128) { attend_short<4, 6>(a); }
+#endif
+#if KERNELS == SHORT
+// For many rows of one to four segments: as many blocks as fit are under way at once.
+KERNEL(attend_short_1, Attend, 32) { attend_short<1, 4>(a); }
+KERNEL(attend_short_2, Attend, 64) { attend_short<2, 4>(a); }
+KERNEL(attend_short_3, Attend, 96) { attend_short<3, 4>(a); }
+KERNEL(attend_short_4, Attend, 128) { attend_short<4, 4>(a); }
+#endif
+
+// --- prompt ---
+
+// Brings the keys or values of a segment, by all threads.
+DEVICE void bring_segment(char *to, const Attend &a, const PromptItem &item, u32 kv_head, u32 which, i32 segment, i32 lower, i32 end) {
+#pragma unroll
+    for (i32 t = 0; t < TILES; t++) {
+        const i32 base = segment * SEGMENT + t * BLOCK;
+        const bool used = base + BLOCK > lower && base < end;
+        const u32 block = used ? a.tables[item.table + segment * TILES + t] : 0;
+        bring(to + t * HALF_BYTES, a, block, kv_head, which, used ? lower - base : 0, used ? end - base : 0, threadIdx.x, PROMPT_WARPS * 32);
+    }
+}
+
+#if KERNELS == PROMPT
+KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
+    DYNAMIC_SHARED(bytes);
+    constexpr u32 BUFFER = TILES * HALF_BYTES;
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, work = a.counts[1] * a.heads;
+#pragma unroll 1
+    for (u32 unit = blockIdx.x; unit < work; unit += gridDim.x) {
+        const PromptItem item = a.prompts[unit / a.heads];
+        const u32 head = unit % a.heads, kv_head = head / (a.heads / a.kv_heads), own = warp * 16 + lane / 4;
+        const u32 row[2] = {min(own, item.rows - 1), min(own + 8, item.rows - 1)};
+        Span span;
+        u32 q[FRAGMENTS][4];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            span.upper[h] = (i32)(item.position + row[h] + 1);
+            span.lower[h] = lowest((u32)span.upper[h], a.window);
+        }
+#pragma unroll
+        for (int k = 0; k < FRAGMENTS; k++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                u32 col = k * 16 + lane % 4 * 2 + e / 2 * 8;
+                q[k][e] = *(const u32 *)(a.queries + ((u64)(item.token + row[e % 2]) * a.heads + head) * HEAD_DIM + col);
+            }
+        // What the first and the last row of the warp see.
+        const i32 first_upper = (i32)(item.position + warp * 16 + 1), last_upper = first_upper + 15;
+        const i32 first_lower = lowest((u32)first_upper, a.window), last_lower = lowest((u32)last_upper, a.window);
+        // What any row of the block sees.
+        const i32 lower = lowest(item.position + 1, a.window), end = (i32)(item.position + item.rows);
+        const i32 first = lower / SEGMENT, last = (end + SEGMENT - 1) / SEGMENT;
+        auto keys_at = [&](i32 s) { return bytes + s % PROMPT_STAGES * BUFFER; };
+        auto values_at = [&](i32 s) { return bytes + (PROMPT_STAGES + s % PROMPT_STAGES) * BUFFER; };
+        auto bring_keys = [&](i32 s) {
+            if (s < last) bring_segment(keys_at(s), a, item, kv_head, KEYS, s, lower, end);
+            copy_commit();
+        };
+        auto bring_values = [&](i32 s) {
+            if (s < last) bring_segment(values_at(s), a, item, kv_head, VALUES, s, lower, end);
+            copy_commit();
+        };
+        bring_keys(first), bring_values(first);
+        float most[2] = {NONE, NONE}, sum[2] = {0.0f, 0.0f}, total[HEAD_DIM / 8][4];
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) total[i][e] = 0.0f;
+#pragma unroll 1
+        for (i32 g = first; g < last; g++) {
+            const i32 base = g * SEGMENT;
+            const bool seen = base < last_upper && base + SEGMENT > first_lower;
+            float s[TILES][4][4];
+            Rows r;
+            // With two stages one barrier a segment is enough: warps drift apart, and one's exponentials hide behind another's products.
+            if (PROMPT_STAGES == 2) copy_wait<0>();
+            else copy_wait<1>();
+            __syncthreads();
+            if (PROMPT_STAGES == 2) bring_keys(g + 1), bring_values(g + 1);
+            if (seen) {
+                const char *at[TILES];
+                for (int t = 0; t < TILES; t++) at[t] = keys_at(g) + t * HALF_BYTES;
+                multiply_keys(s, q, at);
+                if (base >= last_lower && base + SEGMENT <= first_upper) soften<false>(s, r, base, span, a);
+                else soften<true>(s, r, base, span, a);
+            }
+            if (PROMPT_STAGES == 1) {
+                __syncthreads();
+                bring_keys(g + 1);
+                copy_wait<1>();
+                __syncthreads();
+            }
+            if (seen) {
+                const char *at[TILES];
+                for (int t = 0; t < TILES; t++) at[t] = values_at(g) + t * HALF_BYTES;
+                multiply_values(r, s, at);
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    if (r.most[h] != NONE) {
+                        Merge w = merge(most[h], r.most[h]);
+                        sum[h] = merged(w, sum[h], r.sum[h]);
+                        most[h] = w.most;
+#pragma unroll
+                        for (int i = 0; i < HEAD_DIM / 8; i++)
+#pragma unroll
+                            for (int e = 0; e < 2; e++) total[i][2 * h + e] = merged(w, total[i][2 * h + e], r.values[i][2 * h + e]);
+                    }
+            }
+            if (PROMPT_STAGES == 1) {
+                __syncthreads();
+                bring_values(g + 1);
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            if (own + h * 8 < item.rows) {
+                bf16 *y = a.out + ((u64)(item.token + own + h * 8) * a.heads + head) * HEAD_DIM + lane % 4 * 2;
+#pragma unroll
+                for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(y + i * 8) = pack2(__fdiv_rn(total[i][2 * h], sum[h]), __fdiv_rn(total[i][2 * h + 1], sum[h]));
+            }
+        copy_wait<0>();
+        __syncthreads();
+    }
+}
+#endif

@@ -1,0 +1,96 @@
+// What all kernels are written in: number types, a warp's matrix instructions, asynchronous copies, and block-wide sums in a
+// fixed order. NVRTC brings no headers before CUDA 13.3, so nothing is included.
+//
+// Every kernel takes one structure by value, declared beside it and mirrored in `src/kernels.rs`. Under ROPEWAY_EMULATE the
+// primitives come from `tests/emulator/threads.h`, and the same source runs on the CPU.
+#pragma once
+
+#ifndef ROPEWAY_EMULATE
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+
+#define KERNEL(name, Arguments, threads) \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Arguments a)
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
+#define DEVICE __device__ __forceinline__
+#define LANES_ALL 0xffffffffu
+
+DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+// 16 bytes from global to shared memory; zeros where `valid` is false (then `from` is not read).
+DEVICE void copy16(void *to, const void *from, bool valid) {
+    i32 bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
+}
+DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+// Four (two) 8 x 8 matrices of bf16 from shared memory, a row per lane's address.
+DEVICE void load_matrices4(u32 *r, const void *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+}
+DEVICE void load_matrices2(u32 *r, const void *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(p)) : "memory");
+}
+DEVICE void load_matrices4_transposed(u32 *r, const void *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+}
+// d += a * b: 16 x 16 times 16 x 8, sums in f32.
+DEVICE void multiply(float *d, const u32 *a, const u32 *b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+DEVICE float power2(float x) {
+    float y;
+    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEVICE float inverse(float x) {
+    float y;
+    asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// Two bf16, `a` in the low half.
+DEVICE u32 pack2(float a, float b) {
+    u32 r;
+    asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+    return r;
+}
+#endif
+
+// bf16 is the upper half of an f32.
+typedef u16 bf16;
+DEVICE float low_half(u32 pair) { return __uint_as_float(pair << 16); }
+DEVICE float high_half(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+DEVICE float widen(bf16 x) { return __uint_as_float((u32)x << 16); }
+DEVICE bf16 narrow(float x) { return (bf16)(pack2(x, 0.0f) & 0xffffu); }
+
+DEVICE float minus_infinity() { return __uint_as_float(0xff800000u); }
+DEVICE float plus_infinity() { return __uint_as_float(0x7f800000u); }
+
+// Sums over a warp: every lane gets the same bits.
+DEVICE float warp_sum(float v) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) v = __fadd_rn(v, __shfl_xor_sync(LANES_ALL, v, step));
+    return v;
+}
+
+// Sum over a block of up to 1,024 threads, the same bits for every thread: lanes first, then warps.
+DEVICE float block_sum(float v, float *scratch) {
+    const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    v = warp_sum(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[warp] = v;
+    __syncthreads();
+    const int lane = threadIdx.x % 32;
+    return warp_sum(lane < warps ? scratch[lane] : 0.0f);
+}
+
+// tanh by one exponential; exact at 0 and at the ends.
+DEVICE float tanh_by_power(float x) {
+    float e = power2(__fmul_rn(-2.885390082f, fabsf(x)));
+    float t = __fmul_rn(__fsub_rn(1.0f, e), inverse(__fadd_rn(1.0f, e)));
+    return copysignf(t, x);
+}

@@ -1,0 +1,157 @@
+// Kernels that treat every token by itself: embedding, norms with the residual stream, the gate between two products, and copies
+// of KV blocks. A row's result depends on that row alone: each has a block (or a fixed part of one), and sums run in a fixed order.
+
+// A token that the step before chooses: the bit says so, the rest is that step's row.
+#define FED 0x80000000u
+
+struct Embed {
+    const u32 *tokens;   // [rows], FED | row of `chosen`, or a token
+    const u32 *chosen;   // what the step before chose, by its rows
+    const bf16 *table;   // [vocab][width]
+    float *hidden;       // [rows][width]
+    u32 width, vocab;
+    float scale;
+};
+KERNEL(embed, Embed, 128) {
+    u32 row = blockIdx.x, token = a.tokens[row];
+    if (token & FED) token = a.chosen[token & ~FED];
+    token = token < a.vocab ? token : 0;
+    const u32 *from = (const u32 *)(a.table + (u64)token * a.width);
+    float *to = a.hidden + (u64)row * a.width;
+    for (u32 i = threadIdx.x; i < a.width / 2; i += blockDim.x) {
+        u32 pair = from[i];
+        to[2 * i] = __fmul_rn(low_half(pair), a.scale);
+        to[2 * i + 1] = __fmul_rn(high_half(pair), a.scale);
+    }
+}
+
+// hidden += post_norm(branch + bias); out = norm(hidden): whatever of it is there.
+struct Residual {
+    float *hidden;         // [rows][width]
+    const float *branch;   // [rows][width], or null: nothing is added
+    const float *bias;     // [width], or null
+    const float *post;     // [width], or null: the branch is added as it is
+    const float *weight;   // [width]
+    bf16 *out;             // [rows][width]
+    const u32 *picked;     // rows of `hidden` and `branch` to take, or null: all in order
+    u32 width;
+    float eps;
+    u32 keep;              // whether the sum goes back into `hidden`
+};
+DEVICE float4 plus(float4 a, float4 b) { return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)); }
+DEVICE float4 times(float4 a, float4 b) { return make_float4(__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y), __fmul_rn(a.z, b.z), __fmul_rn(a.w, b.w)); }
+DEVICE float4 scaled(float4 a, float s) { return times(a, make_float4(s, s, s, s)); }
+DEVICE float squared(float4 v, float sum) { return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum)))); }
+DEVICE float inverse_root(float squares, u32 width, float eps) {
+    return __fdiv_rn(1.0f, sqrtf(__fadd_rn(__fdiv_rn(squares, (float)width), eps)));
+}
+// Four values at a time; a row's values stay in registers. ROW_THREADS and GROUPS, set at compile time, are how many threads share a
+// row, and how many fours each of them holds.
+KERNEL(residual, Residual, ROW_THREADS) {
+    __shared__ float scratch[32];
+    const u32 row = a.picked ? a.picked[blockIdx.x] : blockIdx.x, groups = a.width / 4;
+    float4 *hidden = (float4 *)(a.hidden + (u64)row * a.width);
+    const float4 *branch = (const float4 *)(a.branch + (u64)row * a.width);
+    const float4 *bias = (const float4 *)a.bias, *post = (const float4 *)a.post, *weight = (const float4 *)a.weight;
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 x[GROUPS], added[GROUPS], weights[GROUPS];
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {  // all that is read, at once
+        u32 at = threadIdx.x + i * ROW_THREADS;
+        bool in = at < groups;
+        x[i] = in ? hidden[at] : zero;
+        weights[i] = in ? weight[at] : zero;
+        added[i] = in && a.branch ? branch[at] : zero;
+        if (in && bias) added[i] = plus(added[i], bias[at]);
+        if (post) squares = squared(added[i], squares);
+    }
+    if (post && a.branch) {
+        float share = inverse_root(block_sum(squares, scratch), a.width, a.eps);
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++) {
+            u32 at = threadIdx.x + i * ROW_THREADS;
+            if (at < groups) added[i] = times(scaled(added[i], share), post[at]);
+        }
+    }
+    squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {
+        u32 at = threadIdx.x + i * ROW_THREADS;
+        if (a.branch) x[i] = plus(x[i], added[i]);
+        if (a.branch && a.keep && at < groups) hidden[at] = x[i];
+        squares = squared(x[i], squares);
+    }
+    float scale = inverse_root(block_sum(squares, scratch), a.width, a.eps);
+    uint2 *out = (uint2 *)(a.out + (u64)blockIdx.x * a.width);
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {
+        u32 at = threadIdx.x + i * ROW_THREADS;
+        float4 v = times(scaled(x[i], scale), weights[i]);
+        if (at < groups) out[at] = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
+    }
+}
+
+#define SILU 0u
+#define GELU_TANH 1u
+#define GELU 2u
+DEVICE float activated(float x, u32 kind) {
+    if (kind == SILU) return __fmul_rn(x, inverse(__fadd_rn(1.0f, power2(__fmul_rn(-1.442695041f, x)))));
+    if (kind == GELU_TANH) {
+        float inner = __fmul_rn(0.7978846f, __fmaf_rn(__fmul_rn(__fmul_rn(0.044715f, x), x), x, x));
+        return __fmul_rn(__fmul_rn(0.5f, x), __fadd_rn(1.0f, tanh_by_power(inner)));
+    }
+    return __fmul_rn(__fmul_rn(0.5f, x), __fadd_rn(1.0f, erff(__fmul_rn(x, 0.70710678f))));
+}
+
+// out = activation(gate) * up
+struct Gate {
+    const bf16 *gate_up;  // [rows][gate: width | up: width]
+    const float *bias;    // [2 * width], or null
+    bf16 *out;            // [rows][width]
+    u32 width, kind;
+};
+KERNEL(gate, Gate, 256) {
+    const u32 i = (blockIdx.y * blockDim.x + threadIdx.x) * 4;
+    if (i >= a.width) return;
+    const bf16 *row = a.gate_up + (u64)blockIdx.x * 2 * a.width;
+    const uint2 gates = *(const uint2 *)(row + i), ups = *(const uint2 *)(row + a.width + i);
+    float g[4] = {low_half(gates.x), high_half(gates.x), low_half(gates.y), high_half(gates.y)};
+    float u[4] = {low_half(ups.x), high_half(ups.x), low_half(ups.y), high_half(ups.y)};
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        if (a.bias) g[e] = __fadd_rn(g[e], a.bias[i + e]), u[e] = __fadd_rn(u[e], a.bias[a.width + i + e]);
+        g[e] = __fmul_rn(activated(g[e], a.kind), u[e]);
+    }
+    *(uint2 *)(a.out + (u64)blockIdx.x * a.width + i) = make_uint2(pack2(g[0], g[1]), pack2(g[2], g[3]));
+}
+
+// Copies whole KV blocks, in all layers: block (x, y) copies pair x in layer y. Pairs of one launch don't overlap.
+struct CopyBlocks {
+    u8 *kv;              // [layer][block][bytes]
+    const u32 *pairs;    // [count][from, to]
+    u64 layer_bytes;
+    u32 block_bytes;     // of one layer; a multiple of 16
+};
+KERNEL(copy_blocks, CopyBlocks, 256) {
+    u8 *layer = a.kv + blockIdx.y * a.layer_bytes;
+    const uint4 *from = (const uint4 *)(layer + (u64)a.pairs[2 * blockIdx.x] * a.block_bytes);
+    uint4 *to = (uint4 *)(layer + (u64)a.pairs[2 * blockIdx.x + 1] * a.block_bytes);
+    for (u32 i = threadIdx.x; i < a.block_bytes / 16; i += blockDim.x) to[i] = from[i];
+}
+
+// Random weights, for measurements: uniform in -amount .. amount.
+struct Randomise {
+    bf16 *values;
+    u64 count;
+    u32 seed;
+    float amount;
+};
+KERNEL(randomise, Randomise, 256) {
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < a.count; i += (u64)gridDim.x * blockDim.x) {
+        u64 z = (i + 1) * 0x9E3779B97F4A7C15ull + a.seed * 0xD1B54A32D192ED03ull;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+        a.values[i] = narrow(((float)((z >> 40) & 0xffffff) / 8388608.0f - 1.0f) * a.amount);
+    }
+}

@@ -1,0 +1,86 @@
+//! Checks and measures the executor on a machine with a GPU, in one go.
+//!
+//! ```text
+//! cuda-check [families] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER] [--models NAMES]
+//! ```
+//! Without names, all of them. Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
+
+mod families;
+mod invariance;
+mod models;
+mod profile;
+mod sampling;
+mod speed;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ropeway_cuda::{CudaError, CudaOptions};
+
+/// What to do, and where.
+pub struct Task {
+    names: Vec<String>,
+    fixtures: PathBuf,
+    options: CudaOptions,
+    models: Vec<String>,
+}
+
+impl Task {
+    fn from_arguments() -> Self {
+        let (mut names, mut models) = (Vec::new(), Vec::new());
+        let mut fixtures = PathBuf::from("tests/fixtures/models");
+        let mut options =
+            CudaOptions { cache: Some(PathBuf::from("/tmp/ropeway-cuda")), ..CudaOptions::default() };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().unwrap_or_default();
+            match argument.as_str() {
+                "--fixtures" => fixtures = value().into(),
+                "--cache" => options.cache = Some(value().into()),
+                "--models" => models = value().split(',').map(str::to_owned).collect(),
+                _ => names.push(argument),
+            }
+        }
+        Self { names, fixtures, options, models }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
+    }
+}
+
+/// A check that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// The executor.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    /// A step.
+    #[error(transparent)]
+    Step(#[from] ropeway_executor::ExecutorError),
+    /// What was found is not what should be.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+/// A part of the program.
+type Check = fn(&Task) -> Result<(), Failed>;
+
+fn main() -> ExitCode {
+    let task = Task::from_arguments();
+    let checks: [(&str, Check); 4] = [
+        ("families", families::check),
+        ("sampling", sampling::check),
+        ("invariance", invariance::check),
+        ("speed", speed::measure),
+    ];
+    let mut failed = false;
+    for (name, check) in checks.into_iter().filter(|(name, _)| task.wants(name)) {
+        println!("== {name}");
+        if let Err(error) = check(&task) {
+            println!("RES {name} FAILED: {error}");
+            failed = true;
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

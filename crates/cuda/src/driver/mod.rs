@@ -1,0 +1,187 @@
+//! The CUDA driver: the one place that calls it, and owners for what it hands out.
+//!
+//! ```text
+//! Device ── a GPU and its primary context        Buffer   memory of the device
+//!    ├── Stream ── Event, Graph                  Pinned   memory of the host that the device copies from and to
+//!    └── Module ── Function                      Address  a place in device memory, as kernels take it
+//! ```
+//! Errors of the driver are [`DriverError`]s; those after which the context is lost say so. Everything here is freed when it is dropped.
+//! It must never know about models or steps.
+//!
+//! # Layout
+//! - `api`: functions and statuses; this file: devices.
+//! - `memory`: of the device and of the host; `stream`: queued work; `module`: kernels.
+
+#![allow(unsafe_code, reason = "the driver is a C library")]
+
+mod api;
+mod memory;
+mod module;
+mod stream;
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::Arc;
+
+pub use self::api::DriverError;
+use self::api::{Api, check};
+pub(crate) use self::api::{Handle, functions};
+pub use self::memory::{Address, Buffer, Pinned};
+pub use self::module::{Arguments, Function, Module, Shape};
+pub use self::stream::{Event, Graph, Stream};
+use crate::libraries::{LibraryError, Search};
+
+/// Constants of the driver's interface.
+const ATTRIBUTE_MULTIPROCESSORS: c_int = 16;
+const ATTRIBUTE_CAPABILITY_MAJOR: c_int = 75;
+const ATTRIBUTE_CAPABILITY_MINOR: c_int = 76;
+const ATTRIBUTE_SHARED_OPT_IN: c_int = 97;
+
+/// What a device can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// What it is called.
+    pub name: String,
+    /// Compute capability, major and minor as one number: 90 for 9.0.
+    pub capability: u32,
+    /// How many multiprocessors it has.
+    pub multiprocessors: u32,
+    /// Bytes of shared memory that a block may have.
+    pub shared_bytes: usize,
+    /// The newest CUDA version that the driver knows, as 1000 * major + 10 * minor.
+    pub driver_version: i32,
+}
+
+/// Free and total bytes of device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that can be allocated.
+    pub free: usize,
+    /// Bytes that the device has.
+    pub total: usize,
+}
+
+/// A GPU with its primary context. Cheap to clone.
+#[derive(Clone)]
+pub struct Device(Arc<Context>);
+
+struct Context {
+    api: Api,
+    ordinal: c_int,
+    handle: Handle,
+    properties: Properties,
+}
+
+// SAFETY: the driver's functions may be called from any thread; the handle is a name, not memory of ours.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context was retained by `open`; everything that lives in it keeps an `Arc` of it and is gone.
+        unsafe { (self.api.context_release)(self.ordinal) };
+    }
+}
+
+impl Device {
+    /// Opens the driver, and the GPU with this number.
+    pub fn open(search: &Search, ordinal: usize) -> Result<Self, DeviceError> {
+        let api = Api::load(search.driver()?)?;
+        let ordinal = ordinal as c_int;
+        // SAFETY: every pointer is to a local of the type that the driver writes.
+        let context = unsafe {
+            check(&api, "cuInit", (api.init)(0))?;
+            let mut count = 0;
+            check(&api, "cuDeviceGetCount", (api.device_count)(&raw mut count))?;
+            if ordinal >= count {
+                return Err(DeviceError::NoSuchDevice { wanted: ordinal, count });
+            }
+            let mut device = 0;
+            check(&api, "cuDeviceGet", (api.device_get)(&raw mut device, ordinal))?;
+            let properties = properties(&api, device)?;
+            let mut handle = std::ptr::null_mut();
+            check(&api, "cuDevicePrimaryCtxRetain", (api.context_retain)(&raw mut handle, device))?;
+            Context { api, ordinal: device, handle, properties }
+        };
+        let device = Self(Arc::new(context));
+        device.enter()?;
+        Ok(device)
+    }
+
+    /// Makes this thread's further calls go to this device. To be called by every thread before it uses anything of it.
+    pub fn enter(&self) -> Result<(), DriverError> {
+        // SAFETY: the context is alive as long as `self`.
+        self.check("cuCtxSetCurrent", unsafe { (self.0.api.context_set)(self.0.handle) })
+    }
+
+    /// Throws away everything in the context after it was lost. What still refers to it must not be used but for dropping.
+    pub fn reset(&self) -> Result<(), DriverError> {
+        // SAFETY: the context is alive as long as `self`; a reset context is made anew by the next retain.
+        self.check("cuDevicePrimaryCtxReset", unsafe { (self.0.api.context_reset)(self.0.ordinal) })
+    }
+
+    /// What it can do.
+    pub fn properties(&self) -> &Properties {
+        &self.0.properties
+    }
+
+    /// How much memory it has left.
+    pub fn memory(&self) -> Result<MemoryInfo, DriverError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are to locals.
+        let status = unsafe { (self.0.api.memory_info)(&raw mut free, &raw mut total) };
+        self.check("cuMemGetInfo", status)?;
+        Ok(MemoryInfo { free, total })
+    }
+
+    fn api(&self) -> &Api {
+        &self.0.api
+    }
+
+    fn check(&self, call: &'static str, status: c_int) -> Result<(), DriverError> {
+        check(&self.0.api, call, status)
+    }
+}
+
+/// A device that can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// Its libraries.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The driver.
+    #[error("the NVIDIA driver reports an error: {0}")]
+    Driver(#[from] DriverError),
+    /// No GPU with this number.
+    #[error("there is no GPU number {wanted}: this machine has {count}; the first is `cuda:0`")]
+    NoSuchDevice {
+        /// What was asked for.
+        wanted: i32,
+        /// How many there are.
+        count: i32,
+    },
+}
+
+fn properties(api: &Api, device: c_int) -> Result<Properties, DriverError> {
+    let attribute = |attribute| {
+        let mut value = 0;
+        // SAFETY: the pointer is to a local.
+        let status = unsafe { (api.device_attribute)(&raw mut value, attribute, device) };
+        check(api, "cuDeviceGetAttribute", status).map(|()| value)
+    };
+    let (mut name, mut driver_version) = ([0 as c_char; 128], 0);
+    // SAFETY: the driver writes at most as many bytes as it is told, with a zero at the end.
+    let name = unsafe {
+        check(api, "cuDeviceGetName", (api.device_name)(name.as_mut_ptr(), 127, device))?;
+        check(api, "cuDriverGetVersion", (api.driver_version)(&raw mut driver_version))?;
+        CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+    };
+    let capability = attribute(ATTRIBUTE_CAPABILITY_MAJOR)? * 10 + attribute(ATTRIBUTE_CAPABILITY_MINOR)?;
+    Ok(Properties {
+        name,
+        capability: capability as u32,
+        multiprocessors: attribute(ATTRIBUTE_MULTIPROCESSORS)? as u32,
+        shared_bytes: attribute(ATTRIBUTE_SHARED_OPT_IN)? as usize,
+        driver_version,
+    })
+}

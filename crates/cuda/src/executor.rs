@@ -1,0 +1,193 @@
+//! The [`Executor`] of this crate: a model on a GPU, loaded from its files, and again when the device was lost.
+
+use std::path::PathBuf;
+
+use ropeway_executor::{Batch, BlockId, Executor, ExecutorError, Guides, Limits, StepOutput};
+use ropeway_model::{DecoderSpec, LoadError, RopeScalingChoice};
+use ropeway_weights::Checkpoint;
+
+use crate::error::CudaError;
+use crate::libraries::Search;
+use crate::load::Source;
+use crate::program::Program;
+use crate::steps::{Loaded, Transfer};
+
+/// Tokens of the default step: enough for products to run at full speed several times over.
+pub const DEFAULT_STEP_TOKENS: usize = 8192;
+
+/// Rows of logits of the default step.
+pub const DEFAULT_STEP_ROWS: usize = 512;
+
+/// Share of the free memory that blocks of keys and values take, by default.
+pub const KV_SHARE: f64 = 0.92;
+
+/// How to run a model.
+#[derive(Clone, Debug)]
+pub struct CudaOptions {
+    /// Where libraries are looked for.
+    pub search: Search,
+    /// Which GPU.
+    pub ordinal: usize,
+    /// Window; `None` takes the model's own.
+    pub context: Option<usize>,
+    /// How to stretch a window beyond the trained one.
+    pub rope_scaling: Option<RopeScalingChoice>,
+    /// Tokens of KV memory; `None` takes most of what is free.
+    pub kv_tokens: Option<usize>,
+    /// Most tokens in one step.
+    pub step_tokens: usize,
+    /// Most rows of logits in one step.
+    pub step_rows: usize,
+    /// The folder that remembers compiled kernels and tuned products.
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for CudaOptions {
+    fn default() -> Self {
+        Self {
+            search: Search::from_environment(),
+            ordinal: 0,
+            context: None,
+            rope_scaling: None,
+            kv_tokens: None,
+            step_tokens: DEFAULT_STEP_TOKENS,
+            step_rows: DEFAULT_STEP_ROWS,
+            cache: None,
+        }
+    }
+}
+
+/// A model on a GPU.
+pub struct CudaExecutor {
+    spec: DecoderSpec,
+    source: Source,
+    options: CudaOptions,
+    loaded: Option<Loaded>,
+}
+
+impl CudaExecutor {
+    /// Loads an opened checkpoint.
+    pub fn load(
+        checkpoint: &Checkpoint,
+        options: CudaOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, CudaError> {
+        let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
+        Self::build(spec, Source::Checkpoint(checkpoint.clone()), options, progress)
+    }
+
+    /// A model with random weights: for measurements.
+    pub fn random(spec: DecoderSpec, seed: u32, options: CudaOptions) -> Result<Self, CudaError> {
+        Self::build(spec, Source::Random(seed), options, &mut |_, _| {})
+    }
+
+    fn build(
+        mut spec: DecoderSpec,
+        source: Source,
+        options: CudaOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, CudaError> {
+        if options.context.is_some() || options.rope_scaling.is_some() {
+            let context = options.context.unwrap_or(spec.context);
+            spec = spec.with_context(context, options.rope_scaling).map_err(LoadError::from)?;
+        }
+        let loaded = Loaded::new(&spec, &source, &options, progress)?;
+        Ok(Self { spec, source, options, loaded: Some(loaded) })
+    }
+
+    /// What it is.
+    pub fn spec(&self) -> &DecoderSpec {
+        &self.spec
+    }
+
+    /// One line about where it runs.
+    pub fn describe(&self) -> String {
+        let Some(program) = self.program() else { return "a lost GPU".into() };
+        let properties = program.stream.device().properties();
+        let gigabytes = |bytes: usize| bytes as f64 / 1e9;
+        format!(
+            "{} ({:.1} GB of weights, {:.1} GB of keys and values)",
+            properties.name,
+            gigabytes(program.plan.weight_bytes()),
+            gigabytes(program.blocks * program.model.block_bytes())
+        )
+    }
+
+    /// The device and the model on it; `None` while the device is lost.
+    pub fn program(&self) -> Option<&Program> {
+        self.loaded.as_ref().map(Loaded::program)
+    }
+
+    /// The logits of the last step's rows, as the model gave them. Waits for the device.
+    pub fn logits(&mut self, rows: usize) -> Result<Vec<Vec<f32>>, CudaError> {
+        let Some(loaded) = &mut self.loaded else { return Ok(Vec::new()) };
+        let Program { stream, workspace, model, .. } = loaded.program();
+        let mut pinned = stream.device().allocate_pinned(rows * model.vocab * 4)?;
+        let bytes = rows * model.vocab * 4;
+        stream.download(&mut pinned, workspace.logits, bytes)?;
+        stream.synchronize()?;
+        let words = pinned.words_mut();
+        Ok(words
+            .chunks_exact(model.vocab)
+            .map(|row| row.iter().map(|bits| f32::from_bits(*bits)).collect())
+            .collect())
+    }
+
+    fn loaded(&mut self) -> Result<&mut Loaded, ExecutorError> {
+        self.loaded.as_mut().ok_or_else(|| ExecutorError::Lost("it has to be restarted".into()))
+    }
+
+    /// Forgets a device that is lost, so that nothing is computed on it until it is restarted.
+    fn notice(&mut self, error: CudaError) -> ExecutorError {
+        let error = error.into_step_error();
+        if let (ExecutorError::Lost(_), Some(loaded)) = (&error, self.loaded.take()) {
+            let _ = loaded.program().stream.device().reset();
+        }
+        error
+    }
+}
+
+impl Executor for CudaExecutor {
+    fn limits(&self) -> Limits {
+        self.loaded.as_ref().map_or(Limits::EXAMPLE, |loaded| *loaded.limits())
+    }
+
+    fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), ExecutorError> {
+        let loaded = self.loaded()?;
+        batch.check(loaded.limits())?;
+        loaded.launch(batch, guides).map_err(|error| self.notice(error))
+    }
+
+    fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        output.clear();
+        let loaded = self.loaded()?;
+        loaded.collect(guides, output).map_err(|error| self.notice(error))
+    }
+
+    fn export(&mut self, block: BlockId, bytes: &mut [u8]) -> Result<(), ExecutorError> {
+        let loaded = self.loaded()?;
+        check_transfer(loaded.limits(), block, bytes.len())?;
+        loaded.transfer(block, Transfer::Out(bytes)).map_err(|error| self.notice(error))
+    }
+
+    fn import(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), ExecutorError> {
+        let loaded = self.loaded()?;
+        check_transfer(loaded.limits(), block, bytes.len())?;
+        loaded.transfer(block, Transfer::In(bytes)).map_err(|error| self.notice(error))
+    }
+
+    fn restart(&mut self) -> Result<(), ExecutorError> {
+        self.loaded = None;
+        let loaded = Loaded::new(&self.spec, &self.source, &self.options, &mut |_, _| {});
+        self.loaded = Some(loaded.map_err(|error| ExecutorError::Lost(error.to_string()))?);
+        Ok(())
+    }
+}
+
+fn check_transfer(limits: &Limits, block: BlockId, bytes: usize) -> Result<(), ExecutorError> {
+    if block.0 as usize >= limits.blocks || bytes != limits.block_bytes {
+        let problem = format!("block {} with {bytes} bytes, of which it has {}", block.0, limits.block_bytes);
+        return Err(ExecutorError::BadBatch(problem));
+    }
+    Ok(())
+}

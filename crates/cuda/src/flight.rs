@@ -1,0 +1,91 @@
+//! A step between its launch and its collection: pinned memory that it is uploaded from and downloaded to, and the mark at its end.
+
+use std::ops::Range;
+
+use ropeway_executor::{Ask, Batch, GuideId, Guides, Row, RowError, StepOutput};
+
+use crate::driver::{Device, DriverError, Event, Pinned};
+use crate::kernels::MOST_ALTERNATIVES;
+use crate::sampling::{SampleArrays, confined, outcome};
+use crate::shape::StepShape;
+
+/// Pairs of copied blocks that are uploaded at a time.
+pub const COPIES: usize = 1024;
+
+/// One step's memory on the host.
+pub struct Flight {
+    /// The step's arrays.
+    pub arrays: Pinned,
+    /// Which words of them are used.
+    pub ranges: Vec<Range<usize>>,
+    /// Pairs of copied blocks.
+    pub copies: Pinned,
+    /// Its rows, as sampling reads them, and where they are uploaded from.
+    pub sampling: SampleArrays,
+    /// Pinned memory for them.
+    pub sample_words: Pinned,
+    /// What came of its rows.
+    pub outcomes: Pinned,
+    /// Alternatives to them.
+    pub alternatives: Pinned,
+    /// Passed when all of it is done.
+    pub done: Event,
+    rows: Vec<Asked>,
+}
+
+/// What is remembered of a row until its result is there.
+struct Asked {
+    row: Row,
+    guide: Option<GuideId>,
+    refused: Option<RowError>,
+}
+
+impl Flight {
+    /// Memory for steps of this shape.
+    pub fn new(device: &Device, step: &StepShape, array_bytes: usize) -> Result<Self, DriverError> {
+        Ok(Self {
+            arrays: device.allocate_pinned(array_bytes)?,
+            ranges: Vec::new(),
+            copies: device.allocate_pinned(COPIES * 8)?,
+            sampling: SampleArrays::default(),
+            sample_words: device.allocate_pinned(1 << 16)?,
+            outcomes: device.allocate_pinned(step.rows * 16)?,
+            alternatives: device.allocate_pinned(step.rows * MOST_ALTERNATIVES * 8)?,
+            done: device.event()?,
+            rows: Vec::with_capacity(step.rows),
+        })
+    }
+
+    /// Takes note of what the rows of a batch want.
+    pub fn remember(&mut self, batch: &Batch) {
+        self.rows.clear();
+        for row in &batch.rows {
+            // Histories and lists are on the device already; what results need is little.
+            let mut kept = Row { history: 0..0, ..row.clone() };
+            kept.params.logit_bias.clear();
+            kept.params.allowed = None;
+            self.rows.push(Asked { guide: row.guide, row: kept, refused: None });
+        }
+        for (index, error) in self.sampling.take_refused() {
+            self.rows[index].refused = Some(error);
+        }
+    }
+
+    /// Fills `output` once the step is done.
+    pub fn finish(&mut self, guides: &dyn Guides, output: &mut StepOutput) {
+        let (outcomes, alternatives) = (&*self.outcomes.words_mut(), &*self.alternatives.words_mut());
+        for (index, asked) in self.rows.drain(..).enumerate() {
+            if let Some(error) = asked.refused {
+                output.rows.push(Err(error));
+                continue;
+            }
+            let sampled = outcome(outcomes, alternatives, index, &asked.row);
+            output.rows.push(sampled.and_then(|sampled| match (asked.row.ask, asked.guide) {
+                (Ask::Sample, Some(guide)) => {
+                    confined(|| guides.chose(guide, sampled.token)).map(|()| sampled)
+                }
+                _ => Ok(sampled),
+            }));
+        }
+    }
+}

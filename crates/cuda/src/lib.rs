@@ -1,0 +1,42 @@
+//! The executor on an NVIDIA GPU.
+//!
+//! ```text
+//! DecoderSpec ── plan ──┬── shape, workspace, sections: sizes and places
+//! files ── weights ─────┤
+//! kernels/*.cu ── compile ── kernels ──┴── program: operations to launches ── executor: batches to results
+//! cuBLASLt ── blas ── products
+//! ```
+//! It relies on NVIDIA's driver, NVRTC and (for speed) cuBLASLt, all opened when a model is loaded; building needs none of them. Calls of
+//! theirs are made in `libraries`, `driver`, `compile` and `blas` only. A row's bits depend on that row alone: its sequence, not its batch,
+//! class or chunk.
+//!
+//! # Layout
+//! - [`libraries`], [`driver`], [`compile`], [`blas`]: what NVIDIA brings, behind safe owners.
+//! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`sections`]: a step's arrays.
+//! - [`kernels`]: what is launched; [`products`]: how products are computed; [`program`]: the plan as launches.
+//! - [`weights`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
+//! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; [`executor`]: the
+//!   executor itself.
+
+pub mod blas;
+pub mod compile;
+pub mod driver;
+pub mod error;
+pub mod executor;
+pub mod flight;
+mod guess;
+pub mod kernels;
+pub mod libraries;
+pub mod load;
+pub mod plan;
+pub mod products;
+pub mod program;
+pub mod sampling;
+pub mod sections;
+pub mod shape;
+mod steps;
+pub mod weights;
+pub mod workspace;
+
+pub use error::CudaError;
+pub use executor::{CudaExecutor, CudaOptions};

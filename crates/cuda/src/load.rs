@@ -1,0 +1,169 @@
+//! From a model's files to everything on the device: kernels compiled, memory planned, weights uploaded, products tuned.
+
+use std::collections::HashMap;
+
+use ropeway_model::DecoderSpec;
+use ropeway_weights::Checkpoint;
+
+use crate::blas::Blas;
+use crate::compile::Compiler;
+use crate::driver::Device;
+use crate::error::CudaError;
+use crate::executor::{CudaOptions, KV_SHARE};
+use crate::kernels::{self, BLOCK, Kernels};
+use crate::plan::{Op, Plan, RowsOf};
+use crate::products::{Bench, ProductKey, Products, Wanted};
+use crate::program::{Constants, Program};
+use crate::shape::{ModelShape, RowClass, StepShape};
+use crate::weights::{WeightSource, Weights};
+use crate::workspace::Workspace;
+
+/// Blocks of keys and values at most, unless more are asked for: eight million tokens. A tiny model would have room for a thousand times as many, and
+/// the engine keeps a record of each.
+const MOST_BLOCKS: usize = 1 << 18;
+
+/// Where weights come from, kept for a restart.
+#[derive(Clone)]
+pub enum Source {
+    /// A model's files.
+    Checkpoint(Checkpoint),
+    /// Random numbers of a seed.
+    Random(u32),
+}
+
+/// Brings a model onto a GPU.
+pub fn load(
+    spec: &DecoderSpec,
+    source: &Source,
+    options: &CudaOptions,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Program, CudaError> {
+    let plan = Plan::new(spec);
+    let model = ModelShape::new(spec, &plan)?;
+    let device = Device::open(&options.search, options.ordinal)?;
+    let properties = device.properties().clone();
+    let major = properties.driver_version / 1000;
+    let compiler =
+        Compiler::new(options.search.compiler(major)?, properties.capability, options.cache.clone())?;
+    let kernels = Kernels::load(&device, &compiler, compiled_for(spec))?;
+    let blas = match options.search.products(major) {
+        Ok(library) => Some(Blas::new(library)?),
+        Err(missing) => {
+            tracing::warn!("products are computed by the slower own kernel: {missing}");
+            None
+        }
+    };
+    let stream = device.stream()?;
+    let step = StepShape::new(&model, options.step_tokens, options.step_rows);
+    let budget = Budget::new(&device, &plan, &model, &step)?;
+    let blocks = budget.blocks(options.kv_tokens, &model)?;
+    let from = match source {
+        Source::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
+        Source::Random(seed) => WeightSource::Random(*seed),
+    };
+    let weights = Weights::upload(&stream, &kernels, spec, &plan, &from, progress)?;
+    let buffer = device.allocate(Workspace::bytes(&model, &step))?;
+    let workspace = Workspace::new(&model, &step, &buffer, &stream)?;
+    let kv = device.allocate(blocks * model.block_bytes())?;
+    let products = Products::new(blas, &workspace);
+    let constants = Constants::new(spec);
+    let mut program = Program {
+        stream,
+        kernels,
+        plan,
+        constants,
+        model,
+        step,
+        weights,
+        workspace,
+        _buffer: buffer,
+        kv,
+        blocks,
+        products,
+    };
+    tune(&mut program, &properties.name, options)?;
+    Ok(program)
+}
+
+/// The constants of a model's kernels.
+pub fn compiled_for(spec: &DecoderSpec) -> kernels::Constants {
+    kernels::Constants {
+        head_dim: spec.head_dim,
+        hidden: spec.hidden,
+        capped: spec.attention.softcap.is_some(),
+    }
+}
+
+/// How the device's memory is shared out.
+struct Budget {
+    free: usize,
+    weights: usize,
+    workspace: usize,
+}
+
+impl Budget {
+    fn new(device: &Device, plan: &Plan, model: &ModelShape, step: &StepShape) -> Result<Self, CudaError> {
+        let free = device.memory()?.free;
+        Ok(Self { free, weights: plan.weight_bytes(), workspace: Workspace::bytes(model, step) })
+    }
+
+    /// Blocks of keys and values: as many as asked for, or most of what is left.
+    fn blocks(&self, tokens: Option<usize>, model: &ModelShape) -> Result<usize, CudaError> {
+        let fixed = self.weights + self.workspace;
+        let left = self.free.saturating_sub(fixed) as f64 * KV_SHARE;
+        let fit = (left as usize / model.block_bytes()).min(u32::MAX as usize / BLOCK - 1);
+        let wanted = tokens.map_or(fit.min(MOST_BLOCKS), |tokens| tokens.div_ceil(BLOCK).max(1));
+        if wanted <= fit && fit > 0 {
+            return Ok(wanted);
+        }
+        Err(CudaError::Memory(format!(
+            "the GPU has {} free; the model's weights need {}, a step {}, and {} of keys and values {}. {}",
+            gigabytes(self.free),
+            gigabytes(self.weights),
+            gigabytes(self.workspace),
+            if tokens.is_some() { "the asked-for tokens" } else { "a block" },
+            gigabytes(wanted.max(1) * model.block_bytes()),
+            if fit > 0 {
+                format!("{} tokens of keys and values would fit", fit * BLOCK)
+            } else {
+                "Choose a smaller model, or run it on the CPU with `--device cpu`".to_owned()
+            }
+        )))
+    }
+}
+
+fn gigabytes(bytes: usize) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
+}
+
+/// Chooses how products are computed.
+fn tune(program: &mut Program, device: &str, options: &CudaOptions) -> Result<(), CudaError> {
+    let wanted = wanted(program);
+    let bench =
+        Bench { stream: &program.stream, kernels: &program.kernels, device, cache: options.cache.as_deref() };
+    program.products.tune(&bench, &wanted)
+}
+
+/// Every product of the plan in every class, with where its operands lie.
+fn wanted(program: &Program) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut known: HashMap<ProductKey, usize> = HashMap::new();
+    for op in program.plan.layers.iter().chain(&program.plan.head) {
+        let Op::Linear { matrix, from, to, rows } = *op else { continue };
+        let most = match rows {
+            RowsOf::Tokens => program.step.tokens,
+            RowsOf::Picked => program.step.rows,
+            RowsOf::Pairs(_) => continue,
+        };
+        for class in RowClass::up_to(most) {
+            let key = ProductKey::new(program.plan.matrix(matrix), class);
+            let index = *known.entry(key).or_insert(wanted.len());
+            if index == wanted.len() {
+                let (input, output) = (program.workspace.slot(from), program.workspace.slot(to));
+                wanted.push(Wanted { key, input, output, weights: Vec::new() });
+            }
+            wanted[index].weights.push(program.weights.matrix(matrix));
+        }
+    }
+    wanted
+}

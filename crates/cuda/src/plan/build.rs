@@ -1,0 +1,196 @@
+//! From a specification to its plan: the one place that knows in which order a decoder's parts follow each other.
+
+use ropeway_model::DecoderSpec;
+use ropeway_model::spec::{ExpertsSpec, MlpSpec, QkNorm, RopeLayout};
+
+use super::{
+    Add, HeadNormPlan, MatrixId, MatrixPlan, MatrixRole, Op, Plan, Results, RotationPlan, RowsOf, Slot,
+    VectorId, VectorPlan, VectorRole,
+};
+
+/// Inputs up to which a product is computed in one piece, whatever its shape.
+const SHORT: usize = 2048;
+
+/// Outputs that one part of the device computes at a time, and how many such parts there are to keep busy (an H200 has 132
+/// multiprocessors). What the number of slices depends on may never be the batch; that it fits this device only matters for speed.
+const TILE: usize = 64;
+const PARTS: usize = 132;
+
+/// The plan of a model.
+pub(super) fn build(spec: &DecoderSpec) -> Plan {
+    let mut builder = Builder { spec, plan: Plan::empty(spec) };
+    builder.build();
+    builder.plan
+}
+
+/// Pieces into which a product's inputs are cut: as many as it takes for a product with few outputs and many inputs to keep the whole
+/// device busy, a power of two.
+fn slices(outputs: usize, inputs: usize) -> usize {
+    if inputs <= SHORT {
+        return 1;
+    }
+    let wanted = PARTS / outputs.div_ceil(TILE).max(1);
+    if wanted < 2 { 1 } else { (1 << wanted.ilog2()).min(4) }
+}
+
+struct Builder<'a> {
+    spec: &'a DecoderSpec,
+    plan: Plan,
+}
+
+impl Builder<'_> {
+    fn build(&mut self) {
+        let spec = self.spec;
+        let ropes: Vec<VectorId> = (0..spec.ropes.len())
+            .map(|rope| {
+                let pairs = spec.ropes[rope].dims / 2;
+                self.vector(VectorRole::Angles(rope), spec.context * 2 * pairs)
+            })
+            .collect();
+        let embedding = self.matrix(MatrixRole::Embedding, [spec.vocab, spec.hidden], Results::F32);
+        self.plan.layers.push(Op::Embed { table: embedding, scale: spec.embedding_scale });
+        let mut add = None;
+        for layer in 0..spec.layers.len() {
+            let attended = self.attention(layer, &ropes, add);
+            add = Some(self.mlp(layer, attended));
+        }
+        let norm = self.vector(VectorRole::FinalNorm, spec.hidden);
+        let head = if spec.tied_embeddings {
+            embedding
+        } else {
+            self.matrix(MatrixRole::Head, [spec.vocab, spec.hidden], Results::F32)
+        };
+        let rows = RowsOf::Picked;
+        self.plan.head.push(Op::Residual { add, norm, rows });
+        self.plan.head.push(Op::Linear { matrix: head, from: Slot::Normed, to: Slot::Logits, rows });
+    }
+
+    /// Attention of a layer after `add` is added to the residual stream; what is to be added next.
+    fn attention(&mut self, layer: usize, ropes: &[VectorId], add: Option<Add>) -> Add {
+        let spec = self.spec;
+        let norm = self.vector(VectorRole::AttentionNorm(layer), spec.hidden);
+        self.plan.layers.push(Op::Residual { add, norm, rows: RowsOf::Tokens });
+        let width = spec.q_width() + 2 * spec.kv_width();
+        let qkv = self.matrix(MatrixRole::Qkv(layer), [width, spec.hidden], Results::F32);
+        self.linear(qkv, Slot::Normed, Slot::Projections, RowsOf::Tokens);
+        let bias = spec.attention.qkv_bias.then(|| self.vector(VectorRole::QkvBias(layer), width));
+        let norms = spec.attention.qk_norm.map(|span| self.head_norms(layer, span));
+        let rotation = spec.layers[layer].rope.map(|rope| {
+            let RopeLayoutOf { pairs, layout } = rope_layout(spec, rope.0);
+            RotationPlan { angles: ropes[rope.0], pairs, layout }
+        });
+        self.plan.layers.push(Op::Route { layer, bias, norms, rotation });
+        let window = self.window(spec.layers[layer].window);
+        self.plan.layers.push(Op::Attend { layer, window });
+        let output = self.matrix(MatrixRole::Output(layer), [spec.hidden, spec.q_width()], Results::F32);
+        self.linear(output, Slot::Attended, Slot::Branch, RowsOf::Tokens);
+        let bias =
+            spec.attention.output_bias.then(|| self.vector(VectorRole::OutputBias(layer), spec.hidden));
+        Add { bias, post: self.post(VectorRole::PostAttentionNorm(layer)) }
+    }
+
+    fn head_norms(&mut self, layer: usize, span: QkNorm) -> HeadNormPlan {
+        let spec = self.spec;
+        let (query, key) = match span {
+            QkNorm::PerHead => (spec.head_dim, spec.head_dim),
+            QkNorm::WholeRow => (spec.q_width(), spec.kv_width()),
+        };
+        let query = self.vector(VectorRole::QueryNorm(layer), query);
+        HeadNormPlan { query, key: self.vector(VectorRole::KeyNorm(layer), key), span }
+    }
+
+    fn mlp(&mut self, layer: usize, add: Add) -> Add {
+        let norm = self.vector(VectorRole::MlpNorm(layer), self.spec.hidden);
+        self.plan.layers.push(Op::Residual { add: Some(add), norm, rows: RowsOf::Tokens });
+        let bias = match self.spec.layers[layer].mlp {
+            MlpSpec::Dense { intermediate } => self.dense(layer, intermediate),
+            MlpSpec::Experts(experts) => {
+                self.experts(layer, norm, experts);
+                None
+            }
+        };
+        Add { bias, post: self.post(VectorRole::PostMlpNorm(layer)) }
+    }
+
+    /// A dense MLP; the bias of its result.
+    fn dense(&mut self, layer: usize, width: usize) -> Option<VectorId> {
+        let (hidden, rows, has_bias) = (self.spec.hidden, RowsOf::Tokens, self.spec.mlp_bias);
+        let gate_up = self.matrix(MatrixRole::GateUp(layer), [2 * width, hidden], Results::Bf16);
+        self.linear(gate_up, Slot::Normed, Slot::GateUp, rows);
+        let bias = has_bias.then(|| self.vector(VectorRole::GateUpBias(layer), 2 * width));
+        self.plan.layers.push(Op::Gate { width, bias, rows });
+        let down = self.matrix(MatrixRole::Down(layer), [hidden, width], Results::F32);
+        self.linear(down, Slot::Gated, Slot::Branch, rows);
+        has_bias.then(|| self.vector(VectorRole::DownBias(layer), hidden))
+    }
+
+    fn experts(&mut self, layer: usize, norm: VectorId, experts: ExpertsSpec) {
+        let (hidden, width, rows) = (self.spec.hidden, experts.intermediate, RowsOf::Pairs(experts.top_k));
+        let router = self.vector(VectorRole::Router(layer), experts.experts * hidden);
+        self.plan.layers.push(Op::Choose { router, norm, experts });
+        let gate_up = self.matrix(MatrixRole::ExpertGateUp(layer), [2 * width, hidden], Results::Bf16);
+        let down = self.matrix(MatrixRole::ExpertDown(layer), [hidden, width], Results::F32);
+        for id in [gate_up, down] {
+            let matrix = &mut self.plan.matrices[id.0];
+            (matrix.copies, matrix.slices) = (experts.experts, 1);
+        }
+        self.linear(gate_up, Slot::Normed, Slot::GateUp, rows);
+        self.plan.layers.push(Op::Gate { width, bias: None, rows });
+        self.linear(down, Slot::Gated, Slot::ExpertResults, rows);
+        self.plan.layers.push(Op::Combine { experts });
+    }
+
+    fn post(&mut self, role: VectorRole) -> Option<VectorId> {
+        self.spec.post_norms.then(|| self.vector(role, self.spec.hidden))
+    }
+
+    fn window(&mut self, window: Option<usize>) -> usize {
+        // A window as long as the context hides nothing.
+        let window = window.filter(|window| *window < self.spec.context);
+        let known = self.plan.windows.iter().position(|known| *known == window);
+        known.unwrap_or_else(|| {
+            self.plan.windows.push(window);
+            self.plan.windows.len() - 1
+        })
+    }
+
+    fn linear(&mut self, matrix: MatrixId, from: Slot, to: Slot, rows: RowsOf) {
+        self.plan.layers.push(Op::Linear { matrix, from, to, rows });
+    }
+
+    fn matrix(&mut self, role: MatrixRole, [outputs, inputs]: [usize; 2], results: Results) -> MatrixId {
+        let slices = if results == Results::F32 { slices(outputs, inputs) } else { 1 };
+        self.plan.matrices.push(MatrixPlan { role, outputs, inputs, copies: 1, slices, results });
+        MatrixId(self.plan.matrices.len() - 1)
+    }
+
+    fn vector(&mut self, role: VectorRole, len: usize) -> VectorId {
+        self.plan.vectors.push(VectorPlan { role, len });
+        VectorId(self.plan.vectors.len() - 1)
+    }
+}
+
+struct RopeLayoutOf {
+    pairs: usize,
+    layout: RopeLayout,
+}
+
+fn rope_layout(spec: &DecoderSpec, rope: usize) -> RopeLayoutOf {
+    RopeLayoutOf { pairs: spec.ropes[rope].dims / 2, layout: spec.ropes[rope].layout }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_long_products_with_few_outputs_are_cut() {
+        assert_eq!(slices(576, 1536), 1, "135M down");
+        assert_eq!(slices(1536, 8960), 4, "1.5B down");
+        assert_eq!(slices(1536, 1536), 1, "1.5B output");
+        assert_eq!(slices(4096, 14336), 2, "8B down");
+        assert_eq!(slices(4096, 4096), 2, "8B output");
+        assert_eq!(slices(6144, 4096), 1, "8B qkv");
+        assert_eq!(slices(128_256, 4096), 1, "8B head");
+    }
+}

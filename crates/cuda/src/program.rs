@@ -1,0 +1,323 @@
+//! A plan on a device: each operation becomes launches. A match over operations, nothing else.
+
+use ropeway_model::DecoderSpec;
+use ropeway_model::spec::{Activation, ExpertsSpec, QkNorm, RopeLayout};
+
+use crate::blas::Operands;
+use crate::driver::{Address, Buffer, Shape, Stream};
+use crate::error::CudaError;
+use crate::kernels::{Attend, Combine, Embed, Gate, Kernels, Lists, Residual, Route, Router};
+use crate::plan::{Add, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
+use crate::products::{self, ProductKey, Products};
+use crate::sections::{Decodes, Filled, Sections};
+use crate::shape::{ModelShape, RowClass, StepShape};
+use crate::weights::Weights;
+use crate::workspace::Workspace;
+
+/// Everything that launches need to know.
+pub struct Program {
+    /// Where they are queued.
+    pub stream: Stream,
+    /// What is launched.
+    pub kernels: Kernels,
+    /// The model.
+    pub plan: Plan,
+    /// Its constants.
+    pub constants: Constants,
+    /// Its sizes.
+    pub model: ModelShape,
+    /// The sizes of a step.
+    pub step: StepShape,
+    /// Weights.
+    pub weights: Weights,
+    /// Values.
+    pub workspace: Workspace,
+    /// What they lie in.
+    pub(crate) _buffer: Buffer,
+    /// Keys and values.
+    pub kv: Buffer,
+    /// Blocks of keys and values.
+    pub blocks: usize,
+    /// How products are computed.
+    pub products: Products,
+}
+
+/// Numbers of the model that kernels take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Constants {
+    /// Of every norm.
+    pub eps: f32,
+    /// What `q . k` is multiplied by.
+    pub scale: f32,
+    /// Cap of attention's scores; 0 for none.
+    pub score_cap: f32,
+    /// Cap of logits; 0 for none.
+    pub logit_cap: f32,
+}
+
+impl Constants {
+    /// The constants of a model.
+    pub fn new(spec: &DecoderSpec) -> Self {
+        Self {
+            eps: spec.norm.eps,
+            scale: spec.attention.scale,
+            score_cap: spec.attention.softcap.unwrap_or(0.0),
+            logit_cap: spec.logit_softcap.unwrap_or(0.0),
+        }
+    }
+}
+
+fn blocks(grid: [usize; 3], threads: u32, shared_bytes: usize) -> Shape {
+    Shape { grid: grid.map(|side| side as u32), threads, shared_bytes }
+}
+
+impl Program {
+    /// Queues all layers for a step.
+    pub fn layers(&self, filled: Filled) -> Result<(), CudaError> {
+        self.layers_where(filled, |_| true)
+    }
+
+    /// Queues some of the layers' operations: what they cost apart from the others.
+    pub fn layers_where(&self, filled: Filled, chosen: impl Fn(&Op) -> bool) -> Result<(), CudaError> {
+        let sections = Sections::new(&self.model, &self.step, filled.class);
+        let run = Run { program: self, class: filled.class, filled, sections };
+        self.plan.layers.iter().filter(|op| chosen(op)).try_for_each(|op| run.op(op))
+    }
+
+    /// Queues the head for a class of rows.
+    pub fn head(&self, class: RowClass) -> Result<(), CudaError> {
+        let sections = Sections::new(&self.model, &self.step, class);
+        let filled = Filled { class, prompts: false, decodes: Decodes::None };
+        let run = Run { program: self, class, filled, sections };
+        self.plan.head.iter().try_for_each(|op| run.op(op))
+    }
+
+    fn layer_kv(&self, layer: usize) -> Address {
+        self.kv.address().plus(layer * self.blocks * self.model.layer_block_bytes())
+    }
+}
+
+/// The launches of one class.
+struct Run<'a> {
+    program: &'a Program,
+    class: RowClass,
+    filled: Filled,
+    sections: Sections,
+}
+
+impl Run<'_> {
+    fn op(&self, op: &Op) -> Result<(), CudaError> {
+        match *op {
+            Op::Embed { table, scale } => self.embed(table, scale),
+            Op::Residual { add, norm, rows } => self.residual(add, norm, rows),
+            Op::Linear { matrix, from, to, rows: RowsOf::Pairs(top_k) } => {
+                self.expert_linear(matrix, from, to, top_k)
+            }
+            Op::Linear { matrix, from, to, .. } => self.linear(matrix, from, to),
+            Op::Route { layer, bias, norms, rotation } => self.route(layer, bias, norms, rotation),
+            Op::Attend { layer, window } => self.attend(layer, window),
+            Op::Gate { width, bias, rows } => self.gate(width, bias, rows),
+            Op::Choose { router, norm, experts } => self.choose_experts(router, norm, experts),
+            Op::Combine { experts } => self.combine(experts),
+        }
+    }
+
+    fn array(&self, word: usize) -> Address {
+        self.program.workspace.arrays.plus(word * 4)
+    }
+
+    fn rows(&self) -> usize {
+        self.class.rows()
+    }
+
+    fn embed(&self, table: MatrixId, scale: f32) -> Result<(), CudaError> {
+        let Program { stream, kernels, model, weights, workspace, .. } = self.program;
+        let arguments = Embed {
+            tokens: self.array(self.sections.tokens()),
+            chosen: workspace.chosen,
+            table: weights.matrix(table),
+            hidden: workspace.hidden,
+            width: model.hidden as u32,
+            vocab: model.vocab as u32,
+            scale,
+        };
+        Ok(stream.launch(&kernels.embed, blocks([self.rows(), 1, 1], 128, 0), &arguments)?)
+    }
+
+    fn residual(&self, add: Option<Add>, norm: VectorId, rows: RowsOf) -> Result<(), CudaError> {
+        let Program { stream, kernels, model, weights, workspace, constants, .. } = self.program;
+        let picked = rows == RowsOf::Picked;
+        let arguments = Residual {
+            hidden: workspace.hidden,
+            branch: if add.is_some() { workspace.branch } else { Address::NULL },
+            bias: weights.vector(add.and_then(|add| add.bias)),
+            post: weights.vector(add.and_then(|add| add.post)),
+            weight: weights.vector(Some(norm)),
+            out: workspace.normed,
+            picked: if picked { self.array(self.sections.picked()) } else { Address::NULL },
+            width: model.hidden as u32,
+            eps: constants.eps,
+            // Several picked rows may be the same one, and nothing reads the sum after the head.
+            keep: u32::from(!picked),
+        };
+        let shape = blocks([self.rows(), 1, 1], kernels.row_threads, 0);
+        Ok(stream.launch(&kernels.residual, shape, &arguments)?)
+    }
+
+    fn linear(&self, matrix: MatrixId, from: Slot, to: Slot) -> Result<(), CudaError> {
+        let Program { stream, kernels, weights, workspace, products, plan, .. } = self.program;
+        let key = ProductKey::new(plan.matrix(matrix), self.class);
+        let operands = Operands { w: weights.matrix(matrix), x: workspace.slot(from), y: workspace.slot(to) };
+        products.run(stream, kernels, key, operands)
+    }
+
+    fn expert_linear(&self, matrix: MatrixId, from: Slot, to: Slot, top_k: usize) -> Result<(), CudaError> {
+        let Program { stream, kernels, weights, workspace, products, plan, .. } = self.program;
+        let operands = Operands { w: weights.matrix(matrix), x: workspace.slot(from), y: workspace.slot(to) };
+        // Only the first product reads tokens; the second reads what the first gave for each pair.
+        let share = if from == Slot::Normed { top_k } else { 1 };
+        let lists = products::Lists { lists: workspace.expert_lists, counts: workspace.expert_counts, share };
+        products.run_experts(stream, kernels, plan.matrix(matrix), self.rows() * top_k, operands, lists)
+    }
+
+    fn route(
+        &self,
+        layer: usize,
+        bias: Option<VectorId>,
+        norms: Option<HeadNormPlan>,
+        rotation: Option<RotationPlan>,
+    ) -> Result<(), CudaError> {
+        let Program { stream, kernels, model, weights, workspace, constants, .. } = self.program;
+        let arguments = Route {
+            projections: workspace.projections,
+            bias: weights.vector(bias),
+            query_norm: weights.vector(norms.map(|norms| norms.query)),
+            key_norm: weights.vector(norms.map(|norms| norms.key)),
+            angles: weights.vector(rotation.map(|rotation| rotation.angles)),
+            positions: self.array(self.sections.positions()),
+            slots: self.array(self.sections.slots()),
+            queries: workspace.queries,
+            kv: self.program.layer_kv(layer),
+            heads: model.heads as u32,
+            kv_heads: model.kv_heads as u32,
+            head_dim: model.head_dim as u32,
+            pairs: rotation.map_or(0, |rotation| rotation.pairs as u32),
+            interleaved: u32::from(rotation.is_some_and(|r| r.layout == RopeLayout::Interleaved)),
+            whole: u32::from(norms.is_some_and(|norms| norms.span == QkNorm::WholeRow)),
+            eps: constants.eps,
+        };
+        let shape = blocks([self.rows(), model.route_blocks(), 1], 256, 0);
+        Ok(stream.launch(&kernels.route, shape, &arguments)?)
+    }
+
+    fn attend(&self, layer: usize, window: usize) -> Result<(), CudaError> {
+        let Program { stream, kernels, model, workspace, constants, plan, .. } = self.program;
+        let arguments = Attend {
+            queries: workspace.queries,
+            kv: self.program.layer_kv(layer),
+            out: workspace.attended,
+            tables: self.array(self.sections.tables()),
+            counts: self.array(self.sections.counts(window)),
+            items: self.array(self.sections.items(window)),
+            prompts: self.array(self.sections.prompts()),
+            values: workspace.partial_values,
+            scales: workspace.partial_scales,
+            finished: workspace.attend_finished,
+            heads: model.heads as u32,
+            kv_heads: model.kv_heads as u32,
+            window: plan.windows[window].unwrap_or(0) as u32,
+            scale: constants.scale,
+            cap: constants.score_cap,
+        };
+        let parts = stream.device().properties().multiprocessors as usize;
+        let attend = kernels.attend_shape;
+        match self.filled.decodes {
+            Decodes::None => {}
+            Decodes::Few => {
+                let units = self.rows() * model.kv_heads * model.parts();
+                let shape = blocks([units, 1, 1], 128, attend.few_shared);
+                let Some(few) = &kernels.attend_few else {
+                    return Err(CudaError::Shape("this GPU has less shared memory than expected".into()));
+                };
+                stream.launch(few, shape, &arguments)?;
+            }
+            Decodes::Short(segments) => {
+                let units = self.rows() * model.kv_heads * model.parts();
+                let shape = blocks([units, 1, 1], segments as u32 * 32, segments * attend.short_shared);
+                stream.launch(&kernels.attend_short[segments - 1], shape, &arguments)?;
+            }
+            Decodes::Segments => {
+                // As many blocks as run at once: each takes items in turn.
+                let per_part = (stream.device().properties().shared_bytes / attend.decode_shared).clamp(1, 2);
+                let shape = blocks([parts * per_part, 1, 1], attend.decode_threads, attend.decode_shared);
+                stream.launch(&kernels.attend_decode, shape, &arguments)?;
+            }
+        }
+        if self.filled.prompts {
+            let shape = blocks([parts, 1, 1], attend.prompt_threads, attend.prompt_shared);
+            stream.launch(&kernels.attend_prompt, shape, &arguments)?;
+        }
+        Ok(())
+    }
+
+    fn gate(&self, width: usize, bias: Option<VectorId>, rows: RowsOf) -> Result<(), CudaError> {
+        let Program { stream, kernels, weights, workspace, plan, .. } = self.program;
+        let arguments = Gate {
+            gate_up: workspace.gate_up,
+            bias: weights.vector(bias),
+            out: workspace.gated,
+            width: width as u32,
+            kind: match plan.activation {
+                Activation::Silu => 0,
+                Activation::GeluTanh => 1,
+                Activation::Gelu => 2,
+            },
+        };
+        let each = if let RowsOf::Pairs(top_k) = rows { top_k } else { 1 };
+        let shape = blocks([self.rows() * each, width.div_ceil(1024), 1], 256, 0);
+        Ok(stream.launch(&kernels.gate, shape, &arguments)?)
+    }
+
+    fn choose_experts(
+        &self,
+        router: VectorId,
+        norm: VectorId,
+        experts: ExpertsSpec,
+    ) -> Result<(), CudaError> {
+        let Program { stream, kernels, model, weights, workspace, constants, .. } = self.program;
+        let arguments = Router {
+            hidden: workspace.hidden,
+            norm: weights.vector(Some(norm)),
+            w: weights.vector(Some(router)),
+            experts_of: workspace.experts_of,
+            weights: workspace.expert_weights,
+            width: model.hidden as u32,
+            experts: experts.experts as u32,
+            top_k: experts.top_k as u32,
+            eps: constants.eps,
+            normalise: u32::from(experts.normalise),
+        };
+        let shape = blocks([self.rows(), 1, 1], 256, (model.hidden + experts.experts) * 4);
+        stream.launch(&kernels.router, shape, &arguments)?;
+        let arguments = Lists {
+            experts_of: workspace.experts_of,
+            lists: workspace.expert_lists,
+            counts: workspace.expert_counts,
+            pairs: (self.rows() * experts.top_k) as u32,
+        };
+        Ok(stream.launch(&kernels.lists, blocks([experts.experts, 1, 1], 256, 0), &arguments)?)
+    }
+
+    fn combine(&self, experts: ExpertsSpec) -> Result<(), CudaError> {
+        let Program { stream, kernels, model, workspace, .. } = self.program;
+        let arguments = Combine {
+            results: workspace.expert_results,
+            weights: workspace.expert_weights,
+            branch: workspace.branch,
+            width: model.hidden as u32,
+            top_k: experts.top_k as u32,
+        };
+        let shape = blocks([self.rows(), model.hidden.div_ceil(256), 1], 256, 0);
+        Ok(stream.launch(&kernels.combine, shape, &arguments)?)
+    }
+}

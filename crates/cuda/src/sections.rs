@@ -1,0 +1,426 @@
+//! A step's arrays: where they lie in the block that is uploaded, and how a batch becomes them.
+//!
+//! ```text
+//! | counts | picked | tokens | positions | slots | prompts | items per window | tables |
+//! ```
+//! Offsets depend on the class of the step alone, so that captured launches find everything where it was. Only what a step uses is
+//! uploaded.
+
+use std::ops::Range;
+
+use ropeway_executor::{Batch, BlockId, Chunk, ExecutorError};
+
+use crate::kernels::{BLOCK, FED, NONE, PROMPT_ROWS, SEGMENT, TILES};
+use crate::shape::{ModelShape, RowClass, StepShape};
+
+/// Words of `PromptItem` and `DecodeItem` in `kernels/attend.cu`.
+const PROMPT_WORDS: usize = 5;
+const ITEM_WORDS: usize = 12;
+
+/// Words before which the counts of all windows end.
+const COUNT_WORDS: usize = 64;
+
+/// Unused bytes between two arrays that are uploaded along rather than apart: about what a copy of its own costs.
+const GAP: usize = 16 << 10;
+
+/// Offsets in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sections {
+    class: usize,
+    rows_per_step: usize,
+    items: usize,
+    windows: usize,
+    table_entries: usize,
+    few_rows: usize,
+    short_segments: usize,
+}
+
+impl Sections {
+    /// The layout of steps of a class.
+    pub fn new(model: &ModelShape, step: &StepShape, class: RowClass) -> Self {
+        debug_assert!(model.windows * 2 <= COUNT_WORDS);
+        Self {
+            class: class.rows(),
+            rows_per_step: step.rows,
+            items: step.items,
+            windows: model.windows,
+            table_entries: step.table_entries,
+            few_rows: step.few_rows,
+            short_segments: step.short_segments,
+        }
+    }
+
+    /// Where a window's counts are: decode items, then prompt items.
+    pub fn counts(&self, window: usize) -> usize {
+        window * 2
+    }
+
+    /// Indices of tokens whose logits are wanted. The same in every class.
+    pub fn picked(&self) -> usize {
+        COUNT_WORDS
+    }
+
+    /// Tokens.
+    pub fn tokens(&self) -> usize {
+        self.picked() + self.rows_per_step
+    }
+
+    /// Their positions.
+    pub fn positions(&self) -> usize {
+        self.tokens() + self.class
+    }
+
+    /// Where their keys and values go.
+    pub fn slots(&self) -> usize {
+        self.positions() + self.class
+    }
+
+    /// Pieces of prompts.
+    pub fn prompts(&self) -> usize {
+        self.slots() + self.class
+    }
+
+    /// Segments of decoded rows.
+    pub fn items(&self, window: usize) -> usize {
+        let first = (self.prompts() + self.class * PROMPT_WORDS).next_multiple_of(ITEM_WORDS);
+        first + window * self.items * ITEM_WORDS
+    }
+
+    /// Block tables.
+    pub fn tables(&self) -> usize {
+        self.items(self.windows)
+    }
+
+    /// Bytes of all.
+    pub fn bytes(&self) -> usize {
+        (self.tables() + self.table_entries) * 4
+    }
+}
+
+/// What a step turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Filled {
+    /// Its class.
+    pub class: RowClass,
+    /// Whether it has pieces of prompts.
+    pub prompts: bool,
+    /// How its decoded rows attend.
+    pub decodes: Decodes,
+}
+
+/// How decoded rows attend. All ways give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decodes {
+    /// There are none.
+    None,
+    /// Few rows of few segments: a block per row and KV head, all at once.
+    Few,
+    /// Rows of up to so many segments: a block per row and KV head.
+    Short(usize),
+    /// A warp per segment and KV head.
+    Segments,
+}
+
+/// Fills the arrays of one step.
+pub struct Filler<'a> {
+    sections: Sections,
+    windows: &'a [Option<usize>],
+    words: &'a mut [u32],
+    used: Vec<Range<usize>>,
+    tables: usize,
+    prompts: usize,
+    decoded: usize,
+    whole: Option<Decodes>,
+    items: [usize; COUNT_WORDS / 2],
+}
+
+impl<'a> Filler<'a> {
+    /// Fills `words` with a batch; `ranges` gets the parts that are used.
+    pub fn fill(
+        sections: Sections,
+        windows: &'a [Option<usize>],
+        words: &'a mut [u32],
+        batch: &Batch,
+        ranges: &mut Vec<Range<usize>>,
+    ) -> Result<Filled, ExecutorError> {
+        let mut filler = Self {
+            sections,
+            windows,
+            words,
+            used: std::mem::take(ranges),
+            tables: 0,
+            prompts: 0,
+            decoded: 0,
+            whole: whole_rows(&sections, windows, batch),
+            items: [0; COUNT_WORDS / 2],
+        };
+        filler.used.clear();
+        filler.tokens(batch);
+        let placed = batch.chunks.iter().try_for_each(|chunk| filler.chunk(batch, chunk));
+        let filled = Filled {
+            class: RowClass::of(batch.tokens.len()),
+            prompts: filler.prompts > 0,
+            decodes: match filler.decoded {
+                0 => Decodes::None,
+                _ => filler.whole.unwrap_or(Decodes::Segments),
+            },
+        };
+        if filler.whole.is_some() {
+            filler.pad_items();
+        }
+        filler.finish();
+        *ranges = filler.used;
+        placed.map(|()| filled)
+    }
+
+    fn tokens(&mut self, batch: &Batch) {
+        let (s, count) = (self.sections, batch.tokens.len());
+        self.words[s.tokens()..][..count].copy_from_slice(&batch.tokens);
+        self.words[s.tokens()..][count..s.class].fill(0);
+        self.words[s.positions()..][..s.class].fill(0);
+        self.words[s.slots()..][..s.class].fill(NONE);
+        for feed in &batch.feeds {
+            self.words[s.tokens() + feed.token] = FED | feed.row as u32;
+        }
+        self.words[s.picked()..][..s.rows_per_step].fill(0);
+        for (word, row) in self.words[s.picked()..].iter_mut().zip(&batch.rows) {
+            *word = row.token as u32;
+        }
+        self.used.push(s.picked()..s.slots() + s.class);
+    }
+
+    fn chunk(&mut self, batch: &Batch, chunk: &Chunk) -> Result<(), ExecutorError> {
+        let table = &batch.blocks[chunk.blocks.clone()];
+        let s = self.sections;
+        for (index, token) in chunk.tokens.clone().enumerate() {
+            let position = chunk.start + index;
+            let block = table[position / BLOCK].0 as usize;
+            self.words[s.positions() + token] = position as u32;
+            self.words[s.slots() + token] = (block * BLOCK + position % BLOCK) as u32;
+        }
+        if chunk.tokens.len() == 1 && self.decode(chunk, table) {
+            return Ok(());
+        }
+        let table = self.table(table)?;
+        self.prompt(chunk, table);
+        Ok(())
+    }
+
+    fn table(&mut self, table: &[BlockId]) -> Result<usize, ExecutorError> {
+        let first = self.tables;
+        if first + table.len() > self.sections.table_entries {
+            let most = self.sections.table_entries;
+            return Err(ExecutorError::Step(format!("block tables of more than {most} entries in one step")));
+        }
+        for (word, block) in self.words[self.sections.tables() + first..].iter_mut().zip(table) {
+            *word = block.0;
+        }
+        self.tables += table.len();
+        Ok(first)
+    }
+
+    /// Adds a row that is decoded, if its segments still fit.
+    fn decode(&mut self, chunk: &Chunk, table: &[BlockId]) -> bool {
+        let keys = chunk.start + 1;
+        let fits = |(items, window): (usize, &Option<usize>)| {
+            items + segments(*window, keys).len().max(TILES) <= self.sections.items
+        };
+        if !self.items.iter().copied().zip(self.windows).all(fits) {
+            return false;
+        }
+        for (index, window) in self.windows.iter().enumerate() {
+            let (segments, item) = (segments(*window, keys), self.items[index]);
+            for (at, segment) in segments.clone().enumerate() {
+                let what = [chunk.tokens.start, keys, segment, self.decoded, item, segments.len(), 0, 0];
+                self.item(index, item + at, what, &table[segment * TILES..]);
+            }
+            self.items[index] += segments.len();
+            if self.whole.is_some() {
+                self.clear_items(index, self.items[index]..item + TILES);
+                self.items[index] = item + TILES;
+            }
+        }
+        self.decoded += 1;
+        true
+    }
+
+    fn item(&mut self, window: usize, item: usize, what: [usize; 8], table: &[BlockId]) {
+        let at = self.sections.items(window) + item * ITEM_WORDS;
+        let blocks = table.iter().map(|block| block.0).chain(std::iter::repeat(0));
+        let values = what.into_iter().map(|value| value as u32).chain(blocks);
+        for (word, value) in self.words[at..at + ITEM_WORDS].iter_mut().zip(values) {
+            *word = value;
+        }
+    }
+
+    /// Items without segments.
+    fn clear_items(&mut self, window: usize, items: Range<usize>) {
+        let first = self.sections.items(window);
+        self.words[first + items.start * ITEM_WORDS..first + items.end * ITEM_WORDS].fill(0);
+    }
+
+    /// Rows that a class has beyond the step's own attend to nothing.
+    fn pad_items(&mut self) {
+        for window in 0..self.windows.len() {
+            self.clear_items(window, self.items[window]..self.sections.class * TILES);
+            self.items[window] = self.sections.class * TILES;
+        }
+    }
+
+    /// Adds the pieces of a chunk, those with the most keys first.
+    fn prompt(&mut self, chunk: &Chunk, table: usize) {
+        let end = chunk.start + chunk.tokens.len();
+        for first in (0..chunk.tokens.len()).step_by(PROMPT_ROWS).rev() {
+            let rows = PROMPT_ROWS.min(chunk.tokens.len() - first);
+            let item = [chunk.tokens.start + first, rows, chunk.start + first, table, end].map(|v| v as u32);
+            let at = self.sections.prompts() + self.prompts * PROMPT_WORDS;
+            self.words[at..at + PROMPT_WORDS].copy_from_slice(&item);
+            self.prompts += 1;
+        }
+    }
+
+    /// Writes the counts, and says what is to be uploaded.
+    fn finish(&mut self) {
+        let s = self.sections;
+        for window in 0..s.windows {
+            let counts = [self.items[window] as u32, self.prompts as u32];
+            self.words[s.counts(window)..][..2].copy_from_slice(&counts);
+            self.used.push(s.items(window)..s.items(window) + self.items[window] * ITEM_WORDS);
+        }
+        self.used.push(0..s.counts(s.windows));
+        self.used.push(s.prompts()..s.prompts() + self.prompts * PROMPT_WORDS);
+        self.used.push(s.tables()..s.tables() + self.tables);
+        join(&mut self.used);
+    }
+}
+
+/// The segments that a decoded row with so many keys attends to.
+fn segments(window: Option<usize>, keys: usize) -> Range<usize> {
+    window.map_or(0, |window| keys.saturating_sub(window) / SEGMENT)..keys.div_ceil(SEGMENT)
+}
+
+/// How blocks take whole rows of a step, if they can: all of it is decoded, and no row has many segments.
+fn whole_rows(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> Option<Decodes> {
+    if batch.chunks.iter().any(|chunk| chunk.tokens.len() > 1) {
+        return None;
+    }
+    let of_chunk =
+        |chunk: &Chunk| windows.iter().map(|window| segments(*window, chunk.start + 1).len()).max();
+    let most = batch.chunks.iter().filter_map(of_chunk).max()?;
+    let few = sections.class <= sections.few_rows;
+    let short = most <= sections.short_segments && sections.class * TILES <= sections.items;
+    short.then_some(if few { Decodes::Few } else { Decodes::Short(most) })
+}
+
+/// Sorts ranges, drops empty ones, and joins those with a short gap between them.
+fn join(ranges: &mut Vec<Range<usize>>) {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, kept| {
+        let near = next.start * 4 <= kept.end * 4 + GAP;
+        if near {
+            kept.end = kept.end.max(next.end);
+        }
+        near
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::single_range_in_vec_init, reason = "one range is what is left")]
+    fn near_ranges_are_uploaded_together_and_far_ones_apart() {
+        let mut ranges = vec![50_000..50_010, 10..20, 0..10, 30..30, 100..200];
+        join(&mut ranges);
+        assert_eq!(ranges, [0..200, 50_000..50_010]);
+        let mut one = vec![5..6];
+        join(&mut one);
+        assert_eq!(one, [5..6]);
+    }
+
+    const MODEL: ModelShape = ModelShape {
+        vocab: 100,
+        hidden: 64,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        layers: 1,
+        context: 4096,
+        gated: 64,
+        experts: 0,
+        top_k: 0,
+        windows: 2,
+    };
+
+    fn filled(batch: &Batch, items: usize, few_rows: usize) -> (Vec<u32>, Sections, Filled) {
+        let step = StepShape {
+            tokens: 512,
+            rows: 8,
+            items,
+            table_entries: 1000,
+            few_rows,
+            short_segments: if few_rows > 0 { 4 } else { 0 },
+        };
+        let sections = Sections::new(&MODEL, &step, RowClass::of(batch.tokens.len()));
+        let (mut words, mut ranges) = (vec![0; sections.bytes() / 4], Vec::new());
+        let windows = [None, Some(100)];
+        let filled =
+            Filler::fill(sections, &windows, &mut words, batch, &mut ranges).expect("room for all of it");
+        (words, sections, filled)
+    }
+
+    #[test]
+    fn single_tokens_are_decoded_segment_by_segment_within_each_window() {
+        let mut batch = Batch::default();
+        let table: Vec<BlockId> = (0..10).map(BlockId).collect();
+        batch.push_chunk(&[7], 299, &table);
+        let (words, s, filled) = filled(&batch, 64, 0);
+        assert_eq!((filled.decodes, filled.prompts, filled.class.rows()), (Decodes::Segments, false, 8));
+        assert_eq!(words[s.counts(0)], 3, "300 keys are three segments");
+        assert_eq!(words[s.counts(1)], 2, "the last hundred lie in two");
+        assert_eq!(words[s.items(1)..][..12], [0, 300, 1, 0, 0, 2, 0, 0, 4, 5, 6, 7]);
+        assert_eq!(words[s.items(1) + 12..][..12], [0, 300, 2, 0, 0, 2, 0, 0, 8, 9, 0, 0]);
+        assert_eq!(words[s.slots()], 9 * 32 + 11);
+    }
+
+    #[test]
+    fn rows_whose_segments_do_not_fit_are_attended_like_prompts() {
+        let mut batch = Batch::default();
+        let table: Vec<BlockId> = (0..10).map(BlockId).collect();
+        batch.push_chunk(&[7], 299, &table);
+        batch.push_chunk(&[8], 299, &table);
+        let (words, s, filled) = filled(&batch, 4, 0);
+        assert!(filled.decodes == Decodes::Segments && filled.prompts);
+        assert_eq!(words[s.prompts()..][..5], [1, 1, 299, 0, 300]);
+    }
+
+    #[test]
+    fn few_rows_of_few_segments_have_four_items_each_and_padding_has_none() {
+        let mut batch = Batch::default();
+        let table: Vec<BlockId> = (0..20).map(BlockId).collect();
+        batch.push_chunk(&[7], 299, &table);
+        batch.push_chunk(&[8], 10, &table);
+        let (words, s, filled) = filled(&batch, 64, 16);
+        assert_eq!(filled.decodes, Decodes::Few);
+        assert_eq!(super::tests::filled(&batch, 64, 4).2.decodes, Decodes::Short(3));
+        let segments: Vec<u32> = (0..12).map(|item| words[s.items(0) + item * 12 + 5]).collect();
+        assert_eq!(segments, [3, 3, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        batch.push_chunk(&[9], 600, &table);
+        assert_eq!(
+            super::tests::filled(&batch, 64, 16).2.decodes,
+            Decodes::Segments,
+            "five segments are too many"
+        );
+    }
+
+    #[test]
+    fn a_prompt_is_cut_into_pieces_and_the_longest_comes_first() {
+        let mut batch = Batch::default();
+        let table: Vec<BlockId> = (0..10).map(BlockId).collect();
+        batch.push_chunk(&[1; 200], 50, &table);
+        let (words, s, _) = filled(&batch, 4, 0);
+        assert_eq!(words[s.prompts()..][..10], [128, 72, 178, 0, 250, 0, 128, 50, 0, 250]);
+    }
+}

@@ -1,0 +1,195 @@
+//! The sizes that everything on the device follows from: of the model, of a step, and the classes that row counts are rounded up to.
+//!
+//! Work is launched for a whole class of rows: graphs, tuned products and buffers exist once per class. Rows beyond a step's own are
+//! computed like others and never looked at.
+
+use ropeway_model::DecoderSpec;
+use ropeway_model::spec::MlpSpec;
+
+use crate::error::CudaError;
+use crate::kernels::{BLOCK, ROUTE_HEADS, SEGMENT, STRETCH, TILES};
+use crate::plan::Plan;
+
+/// Row counts that work is launched for. Small steps are latency; above, rows that nobody asked for cost as much as others.
+const CLASSES: [usize; 29] = [
+    8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584,
+    4096, 4608, 5120, 5632, 6144, 6656, 7168, 8192,
+];
+
+/// Blocks of attention's kernel for few rows that run at once: an H200 has 132 multiprocessors. Only speed depends on it.
+const SHORT_BLOCKS: usize = 132;
+
+/// Bytes for partial sums of decode attention: 8,192 segments of an 8B model, i.e. a million keys in one step.
+const PARTIAL_BYTES: usize = 128 << 20;
+
+/// Most entries of all block tables of a step.
+const MOST_TABLE_ENTRIES: usize = 4 << 20;
+
+/// A number of rows that work is launched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowClass(usize);
+
+impl RowClass {
+    /// The smallest class that holds so many rows.
+    pub fn of(rows: usize) -> Self {
+        let class = CLASSES.iter().find(|class| **class >= rows);
+        Self(class.copied().unwrap_or_else(|| rows.next_multiple_of(CLASSES[CLASSES.len() - 1])))
+    }
+
+    /// All classes up to the one that holds `most` rows.
+    pub fn up_to(most: usize) -> impl Iterator<Item = RowClass> {
+        let last = Self::of(most);
+        CLASSES.iter().map(|class| Self(*class)).filter(move |class| *class <= last)
+    }
+
+    /// How many rows it has.
+    pub fn rows(self) -> usize {
+        self.0
+    }
+}
+
+/// The sizes of a model on a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs, reason = "as in `DecoderSpec`")]
+pub struct ModelShape {
+    pub vocab: usize,
+    pub hidden: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub layers: usize,
+    pub context: usize,
+    /// Widest MLP of a token: the sum over its experts where it has some.
+    pub gated: usize,
+    /// Most experts that a layer holds, and that a token goes to; 0 without.
+    pub experts: usize,
+    pub top_k: usize,
+    pub windows: usize,
+}
+
+impl ModelShape {
+    /// The sizes of a model, if the kernels can run it.
+    pub fn new(spec: &DecoderSpec, plan: &Plan) -> Result<Self, CudaError> {
+        let refuse = |problem: String| Err(CudaError::Shape(problem));
+        if !spec.head_dim.is_multiple_of(16) || spec.head_dim > 256 {
+            return refuse(format!("heads of {} values are not a multiple of 16 up to 256", spec.head_dim));
+        }
+        if let Some(matrix) =
+            plan.matrices.iter().find(|m| !m.inputs.is_multiple_of(8) || !m.outputs.is_multiple_of(4))
+        {
+            return refuse(format!("a matrix of {} x {} is not aligned", matrix.outputs, matrix.inputs));
+        }
+        if spec.hidden > 16384 {
+            return refuse(format!("a residual stream of {} values is wider than 16384", spec.hidden));
+        }
+        let (mut gated, mut experts, mut top_k) = (0, 0, 0);
+        for layer in &spec.layers {
+            match layer.mlp {
+                MlpSpec::Dense { intermediate } => gated = gated.max(intermediate),
+                MlpSpec::Experts(spec) => {
+                    gated = gated.max(spec.intermediate * spec.top_k);
+                    (experts, top_k) = (experts.max(spec.experts), top_k.max(spec.top_k));
+                }
+            }
+        }
+        Ok(Self {
+            vocab: spec.vocab,
+            hidden: spec.hidden,
+            heads: spec.heads,
+            kv_heads: spec.kv_heads,
+            head_dim: spec.head_dim,
+            layers: spec.layers.len(),
+            context: spec.context,
+            gated,
+            experts,
+            top_k,
+            windows: plan.windows.len(),
+        })
+    }
+
+    /// Values of a token's queries.
+    pub fn queries(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Values of a token's queries, keys and values.
+    pub fn projections(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+
+    /// Parts of a group of query heads that share a KV head, 16 heads each.
+    pub fn parts(&self) -> usize {
+        (self.heads / self.kv_heads).div_ceil(16)
+    }
+
+    /// Bytes of a KV block in one layer.
+    pub fn layer_block_bytes(&self) -> usize {
+        self.kv_heads * 2 * BLOCK * self.head_dim * 2
+    }
+
+    /// Bytes of a KV block in all layers.
+    pub fn block_bytes(&self) -> usize {
+        self.layers * self.layer_block_bytes()
+    }
+
+    /// Stretches of a row of logits.
+    pub fn stretches(&self) -> usize {
+        self.vocab.div_ceil(STRETCH)
+    }
+
+    /// Blocks of `route` for one token.
+    pub fn route_blocks(&self) -> usize {
+        (self.heads + 2 * self.kv_heads).div_ceil(ROUTE_HEADS)
+    }
+}
+
+/// The sizes of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepShape {
+    /// Most tokens: a class.
+    pub tokens: usize,
+    /// Most rows of logits: a class, at most `tokens`.
+    pub rows: usize,
+    /// Most (row, segment) items of decode attention in one window's list.
+    pub items: usize,
+    /// Most entries of all block tables.
+    pub table_entries: usize,
+    /// Rows that count as few: all of their blocks of decode attention run at once.
+    pub few_rows: usize,
+    /// Segments up to which a block of decode attention takes a whole row.
+    pub short_segments: usize,
+}
+
+impl StepShape {
+    /// For steps of at most so many tokens and rows.
+    pub fn new(model: &ModelShape, tokens: usize, rows: usize) -> Self {
+        let tokens = RowClass::of(tokens).rows();
+        let rows = RowClass::of(rows.min(tokens)).rows();
+        let most_segments = rows * model.context.div_ceil(SEGMENT);
+        // Shared memory holds the keys and values of this many blocks, and of a row's segments in one block.
+        let (few_blocks, short_segments) = match model.head_dim {
+            ..=64 => (2 * SHORT_BLOCKS, TILES),
+            65..=128 => (SHORT_BLOCKS, TILES),
+            _ => (0, TILES - 1),
+        };
+        let few_rows = few_blocks / (model.kv_heads * model.parts());
+        let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(TILES * rows);
+        let table_entries = ((rows + 64) * model.context.div_ceil(BLOCK)).min(MOST_TABLE_ENTRIES);
+        Self { tokens, rows, items, table_entries, few_rows, short_segments }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_holds_the_rows_it_is_for_and_wastes_at_most_half() {
+        for rows in 8..=8192 {
+            let class = RowClass::of(rows).rows();
+            assert!(class >= rows && class < 2 * rows, "{rows}: {class}");
+        }
+        assert_eq!(RowClass::of(1).rows(), 8);
+        assert_eq!(RowClass::of(9000).rows(), 16384);
+    }
+}

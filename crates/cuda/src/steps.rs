@@ -1,0 +1,278 @@
+//! A loaded model's steps: what is queued for a batch, and what is read when it is done.
+//!
+//! ```text
+//! host    fill n | upload, launch n | masks, sampling n |            collect n: wait, read
+//! GPU                 copies, layers n ........| head, sampling n |
+//! ```
+//! Nothing is kept on the device between steps but blocks of keys and values, and what the step before chose. Launches of a class are
+//! captured once and replayed.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+
+use ropeway_executor::{Batch, BlockId, Guides, Limits, StepOutput};
+use ropeway_model::DecoderSpec;
+
+use crate::driver::{Buffer, Graph, Pinned, Shape};
+use crate::error::CudaError;
+use crate::executor::CudaOptions;
+use crate::flight::{COPIES, Flight};
+use crate::guess;
+use crate::kernels::{BLOCK, CopyBlocks, MOST_ALTERNATIVES, SURVEY_STRETCHES, Sample};
+use crate::load::{self, Source};
+use crate::program::Program;
+use crate::sampling::PARAMETER_WORDS;
+use crate::sections::{Filled, Filler, Sections};
+use crate::shape::RowClass;
+use crate::workspace::ADJUST_BLOCKS;
+
+/// Steps in flight when another one is launched.
+const AHEAD: usize = 1;
+
+/// What is on the device.
+pub(crate) struct Loaded {
+    program: Program,
+    layers: HashMap<Filled, Graph>,
+    heads: HashMap<RowClass, Graph>,
+    /// Memory of steps that are not in flight.
+    idle: Vec<Flight>,
+    /// Steps in flight, the oldest first.
+    flying: VecDeque<Flight>,
+    copies: Buffer,
+    sample_words: Buffer,
+    transfer: Pinned,
+    limits: Limits,
+}
+
+impl Loaded {
+    /// Brings a model onto a GPU.
+    pub(crate) fn new(
+        spec: &DecoderSpec,
+        source: &Source,
+        options: &CudaOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, CudaError> {
+        let program = load::load(spec, source, options, progress)?;
+        let device = program.stream.device().clone();
+        let (model, step) = (program.model, program.step);
+        let sections = Sections::new(&model, &step, RowClass::of(step.tokens));
+        let flight = |_| Flight::new(&device, &step, sections.bytes());
+        let limits = Limits {
+            block_tokens: BLOCK,
+            block_bytes: model.block_bytes(),
+            blocks: program.blocks,
+            context: spec.context,
+            reach: spec.reach(),
+            step_tokens: step.tokens,
+            step_rows: step.rows,
+            vocab: spec.vocab,
+            tile: RowClass::of(1).rows(),
+            ahead: AHEAD,
+            cost: guess::cost(&program),
+        };
+        Ok(Self {
+            idle: (0..=AHEAD).map(flight).collect::<Result<_, _>>()?,
+            flying: VecDeque::with_capacity(AHEAD + 1),
+            copies: device.allocate(COPIES * 8)?,
+            sample_words: device.allocate(1 << 16)?,
+            transfer: device.allocate_pinned(model.block_bytes())?,
+            layers: HashMap::new(),
+            heads: HashMap::new(),
+            limits,
+            program,
+        })
+    }
+
+    /// Where and what is computed.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What it can hold.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Starts a step.
+    pub(crate) fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), CudaError> {
+        self.program.stream.device().enter()?;
+        let Some(mut flight) = self.idle.pop() else {
+            return Err(CudaError::Shape("more steps in flight than there is memory for".into()));
+        };
+        let queued = self.queue(&mut flight, batch, guides);
+        match queued {
+            Ok(()) => self.flying.push_back(flight),
+            Err(_) => self.idle.push(flight),
+        }
+        queued
+    }
+
+    /// Queues all of a step.
+    fn queue(&mut self, flight: &mut Flight, batch: &Batch, guides: &dyn Guides) -> Result<(), CudaError> {
+        if !batch.tokens.is_empty() {
+            self.copy_blocks(flight, batch)?;
+            self.queue_layers(flight, batch)?;
+        }
+        let rows = batch.rows.len();
+        if rows > 0 {
+            self.queue_head(rows)?;
+            // Masks are asked for while the device computes.
+            flight.sampling.fill(batch, guides, self.program.model.vocab);
+            self.queue_sampling(flight, rows)?;
+        }
+        self.program.stream.record(&flight.done)?;
+        flight.remember(batch);
+        Ok(())
+    }
+
+    /// Copies blocks in their order: pairs that don't depend on each other together.
+    fn copy_blocks(&mut self, flight: &mut Flight, batch: &Batch) -> Result<(), CudaError> {
+        let Program { stream, kernels, kv, model, blocks, .. } = &self.program;
+        let mut rest = &batch.copies[..];
+        while !rest.is_empty() {
+            let depends = |(index, pair): (usize, &(BlockId, BlockId))| {
+                rest[..index].iter().any(|(from, to)| *to == pair.0 || *to == pair.1 || *from == pair.1)
+            };
+            let together = rest.iter().enumerate().take(COPIES).position(depends);
+            let (now, later) = rest.split_at(together.unwrap_or(rest.len().min(COPIES)));
+            if rest.len() != batch.copies.len() {
+                // The pairs before are still being read.
+                stream.synchronize()?;
+            }
+            for (words, (from, to)) in flight.copies.words_mut().chunks_exact_mut(2).zip(now) {
+                words.copy_from_slice(&[from.0, to.0]);
+            }
+            stream.upload(self.copies.address(), &flight.copies, 0, now.len() * 8)?;
+            let arguments = CopyBlocks {
+                kv: kv.address(),
+                pairs: self.copies.address(),
+                layer_bytes: (blocks * model.layer_block_bytes()) as u64,
+                block_bytes: model.layer_block_bytes() as u32,
+            };
+            let grid = [now.len() as u32, model.layers as u32, 1];
+            stream.launch(&kernels.copy_blocks, Shape { grid, threads: 256, shared_bytes: 0 }, &arguments)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn queue_layers(&mut self, flight: &mut Flight, batch: &Batch) -> Result<(), CudaError> {
+        let program = &self.program;
+        let sections = Sections::new(&program.model, &program.step, RowClass::of(batch.tokens.len()));
+        let words = flight.arrays.words_mut();
+        let filled = Filler::fill(sections, &program.plan.windows, words, batch, &mut flight.ranges)
+            .map_err(|error| CudaError::Shape(error.to_string()))?;
+        for range in &flight.ranges {
+            let (first, bytes) = (range.start * 4, range.len() * 4);
+            program.stream.upload(program.workspace.arrays.plus(first), &flight.arrays, first, bytes)?;
+        }
+        let graph = match self.layers.entry(filled) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(program.stream.capture(|| program.layers(filled))?),
+        };
+        Ok(program.stream.launch_graph(graph)?)
+    }
+
+    fn queue_head(&mut self, rows: usize) -> Result<(), CudaError> {
+        let (program, class) = (&self.program, RowClass::of(rows));
+        let graph = match self.heads.entry(class) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(program.stream.capture(|| program.head(class))?),
+        };
+        Ok(program.stream.launch_graph(graph)?)
+    }
+
+    fn queue_sampling(&mut self, flight: &mut Flight, rows: usize) -> Result<(), CudaError> {
+        let Program { stream, kernels, workspace, model, constants, .. } = &self.program;
+        let bytes = flight.sampling.words().len() * 4;
+        if bytes > flight.sample_words.bytes().len() {
+            flight.sample_words = stream.device().allocate_pinned(bytes.next_power_of_two())?;
+        }
+        if bytes > self.sample_words.bytes() {
+            stream.synchronize()?;
+            self.sample_words = stream.device().allocate(bytes.next_power_of_two())?;
+        }
+        let words = flight.sampling.words();
+        flight.sample_words.words_mut()[..words.len()].copy_from_slice(words);
+        let place = self.sample_words.address();
+        stream.upload(place, &flight.sample_words, 0, bytes)?;
+        debug_assert!(words.len() >= rows * PARAMETER_WORDS);
+        let arguments = Sample {
+            logits: workspace.logits,
+            changed: workspace.changed,
+            rows: place,
+            words: place,
+            picks: place.plus(flight.sampling.picks_at() * 4),
+            marks: workspace.marks,
+            peaks: workspace.peaks,
+            changed_peaks: workspace.changed_peaks,
+            chosen_before: workspace.chosen,
+            chosen: workspace.chosen,
+            outcomes: workspace.outcomes,
+            alternatives: workspace.alternatives,
+            vocab: model.vocab as u32,
+            stretches: model.stretches() as u32,
+            adjusted: flight.sampling.adjusted() as u32,
+            cap: constants.logit_cap,
+        };
+        let shape =
+            |x: usize, y: usize, threads| Shape { grid: [x as u32, y as u32, 1], threads, shared_bytes: 0 };
+        let survey = shape(model.stretches().div_ceil(SURVEY_STRETCHES), rows, SURVEY_STRETCHES as u32 * 32);
+        stream.launch(&kernels.survey, survey, &arguments)?;
+        let adjusted = flight.sampling.adjusted();
+        if adjusted > 0 {
+            stream.launch(&kernels.adjust, shape(adjusted.min(ADJUST_BLOCKS), 1, 1024), &arguments)?;
+        }
+        stream.launch(&kernels.choose, shape(rows, 1, 1024), &arguments)?;
+        stream.download(&mut flight.outcomes, workspace.outcomes, rows * 16)?;
+        if flight.sampling.has_alternatives() {
+            let bytes = rows * MOST_ALTERNATIVES * 8;
+            stream.download(&mut flight.alternatives, workspace.alternatives, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest step in flight, and reads its results.
+    pub(crate) fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), CudaError> {
+        let Some(mut flight) = self.flying.pop_front() else { return Ok(()) };
+        self.program.stream.device().enter()?;
+        let waited = flight.done.synchronize();
+        if waited.is_ok() {
+            flight.finish(guides, output);
+        }
+        self.idle.push(flight);
+        Ok(waited?)
+    }
+
+    /// Copies a block out of or into its layers.
+    pub(crate) fn transfer(&mut self, block: BlockId, bytes: Transfer<'_>) -> Result<(), CudaError> {
+        let Program { stream, kv, model, blocks, .. } = &self.program;
+        stream.device().enter()?;
+        let part = model.layer_block_bytes();
+        let place = |layer: usize| kv.address().plus((layer * blocks + block.0 as usize) * part);
+        if let Transfer::In(bytes) = &bytes {
+            self.transfer.bytes_mut().copy_from_slice(bytes);
+        }
+        for layer in 0..model.layers {
+            match &bytes {
+                Transfer::In(_) => stream.upload(place(layer), &self.transfer, layer * part, part)?,
+                Transfer::Out(_) => {
+                    stream.download_at(&mut self.transfer, layer * part, place(layer), part)?;
+                }
+            }
+        }
+        stream.synchronize()?;
+        if let Transfer::Out(bytes) = bytes {
+            bytes.copy_from_slice(self.transfer.bytes());
+        }
+        Ok(())
+    }
+}
+
+/// Which way a block goes.
+pub(crate) enum Transfer<'a> {
+    /// Onto the device.
+    In(&'a [u8]),
+    /// From it.
+    Out(&'a mut [u8]),
+}

@@ -1,0 +1,137 @@
+//! Everything on the device that a step computes in: one allocation, cut up once.
+
+use crate::driver::{Address, Buffer, Stream};
+use crate::error::CudaError;
+use crate::kernels::MOST_ALTERNATIVES;
+use crate::plan::Slot;
+use crate::sections::Sections;
+use crate::shape::{ModelShape, RowClass, StepShape};
+
+/// Bytes that products may use: partial sums of slices, and the library's own.
+pub const PRODUCT_BYTES: usize = 64 << 20;
+
+/// Tiles of a product whose slices are counted.
+pub const PRODUCT_TILES: usize = 1 << 18;
+
+/// Blocks that adjust logits at a time; each has a table of marks over the vocabulary.
+pub const ADJUST_BLOCKS: usize = 64;
+
+/// Places of a step's values.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "`plan::Slot` and the kernels' arguments say what they are")]
+pub struct Workspace {
+    pub hidden: Address,
+    pub normed: Address,
+    pub projections: Address,
+    pub queries: Address,
+    pub attended: Address,
+    pub branch: Address,
+    pub gate_up: Address,
+    pub gated: Address,
+    pub logits: Address,
+    pub changed: Address,
+    pub expert_results: Address,
+    pub experts_of: Address,
+    pub expert_weights: Address,
+    pub expert_lists: Address,
+    pub expert_counts: Address,
+    pub partial_values: Address,
+    pub partial_scales: Address,
+    /// Counters, zero between launches: of attention's rows, of products' tiles, of sampling's marks.
+    pub attend_finished: Address,
+    pub product_finished: Address,
+    pub marks: Address,
+    pub product_bytes: Address,
+    pub peaks: Address,
+    pub changed_peaks: Address,
+    pub chosen: Address,
+    pub outcomes: Address,
+    pub alternatives: Address,
+    /// A step's arrays, laid out by [`Sections`].
+    pub arrays: Address,
+}
+
+struct Cutter {
+    base: u64,
+    used: usize,
+}
+
+impl Cutter {
+    fn take(&mut self, bytes: usize) -> Address {
+        let address = Address(self.base + self.used as u64);
+        self.used += bytes.next_multiple_of(256);
+        address
+    }
+}
+
+impl Workspace {
+    /// Bytes that it takes.
+    pub fn bytes(model: &ModelShape, step: &StepShape) -> usize {
+        let mut cutter = Cutter { base: 0, used: 0 };
+        Self::cut(model, step, &mut cutter);
+        cutter.used
+    }
+
+    /// Cuts `buffer` up, and clears it.
+    pub fn new(
+        model: &ModelShape,
+        step: &StepShape,
+        buffer: &Buffer,
+        stream: &Stream,
+    ) -> Result<Self, CudaError> {
+        let mut cutter = Cutter { base: buffer.address().0, used: 0 };
+        let workspace = Self::cut(model, step, &mut cutter);
+        stream.fill(buffer.address(), 0, buffer.bytes())?;
+        Ok(workspace)
+    }
+
+    fn cut(model: &ModelShape, step: &StepShape, cutter: &mut Cutter) -> Self {
+        let (tokens, rows, pairs) = (step.tokens, step.rows, step.tokens * model.top_k);
+        let units = model.kv_heads * model.parts();
+        let heads = model.heads.min(units * 16);
+        let mut take = |bytes| cutter.take(bytes);
+        Self {
+            hidden: take(tokens * model.hidden * 4),
+            normed: take(tokens * model.hidden * 2),
+            projections: take(tokens * model.projections() * 4),
+            queries: take(tokens * model.queries() * 2),
+            attended: take(tokens * model.queries() * 2),
+            branch: take(tokens * model.hidden * 4),
+            gate_up: take(tokens * 2 * model.gated * 2),
+            gated: take(tokens * model.gated * 2),
+            logits: take(rows * model.vocab * 4),
+            changed: take(rows * model.vocab * 4),
+            expert_results: take(pairs * model.hidden * 4),
+            experts_of: take(pairs * 4),
+            expert_weights: take(pairs * 4),
+            expert_lists: take(model.experts * pairs * 4),
+            expert_counts: take(model.experts * 4),
+            partial_values: take(step.items * heads.max(model.heads) * model.head_dim * 4),
+            partial_scales: take(step.items * heads.max(model.heads) * 8),
+            attend_finished: take(tokens * units * 4),
+            product_finished: take(PRODUCT_TILES * 4),
+            marks: take(ADJUST_BLOCKS * model.vocab * 4),
+            product_bytes: take(PRODUCT_BYTES),
+            peaks: take(rows * model.stretches() * 8),
+            changed_peaks: take(rows * 8),
+            chosen: take(rows * 4),
+            outcomes: take(rows * 16),
+            alternatives: take(rows * MOST_ALTERNATIVES * 8),
+            arrays: take(Sections::new(model, step, RowClass::of(tokens)).bytes()),
+        }
+    }
+
+    /// The place of a plan's slot.
+    pub fn slot(&self, slot: Slot) -> Address {
+        match slot {
+            Slot::Normed => self.normed,
+            Slot::Projections => self.projections,
+            Slot::Attended => self.attended,
+            Slot::Branch => self.branch,
+            Slot::GateUp => self.gate_up,
+            Slot::Gated => self.gated,
+            Slot::Logits => self.logits,
+            Slot::ExpertResults => self.expert_results,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Every kernel compiled for every generation that is supported, where NVRTC is installed (`pip install nvidia-cuda-nvrtc`, and its folder in
+//! `ROPEWAY_CUDA_LIBS`); no GPU is needed.
+
+use std::collections::HashSet;
+
+use ropeway_cuda::compile::Compiler;
+use ropeway_cuda::kernels::{Constants, sources};
+use ropeway_cuda::libraries::Search;
+
+/// Bytes of registers that a kernel may keep in memory. Heads of 256 values need more than there are registers.
+const SPILLS: usize = 256;
+const SPILLS_OF_LARGE_HEADS: usize = 4096;
+
+/// The largest number before `bytes spill stores` in a compiler's log.
+fn spills(log: &str) -> usize {
+    let before =
+        |line: &str| line.split("bytes spill stores").next()?.split_whitespace().last()?.parse().ok();
+    log.lines().filter(|line| line.contains("bytes spill stores")).filter_map(before).max().unwrap_or(0)
+}
+
+#[test]
+fn every_kernel_compiles_for_every_generation_and_spills_little() {
+    for capability in [80, 90, 100] {
+        let library = match Search::from_environment().compiler(13) {
+            Ok(library) => library,
+            Err(missing) => return println!("skipped: {missing}"),
+        };
+        let compiler = Compiler::new(library, capability, None).expect("a compiler");
+        let mut compiled_before = HashSet::new();
+        for (head_dim, hidden, capped) in [(64, 576, false), (128, 4096, false), (256, 2304, true)] {
+            for source in sources(Constants { head_dim, hidden, capped }) {
+                if !compiled_before.insert((source.name, source.defines.clone())) {
+                    continue;
+                }
+                let compiled = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}"));
+                let spilled = spills(&compiled.log);
+                let bound = if head_dim > 128 { SPILLS_OF_LARGE_HEADS } else { SPILLS };
+                assert!(
+                    spilled <= bound,
+                    "{} for {capability}, heads of {head_dim}: {spilled} bytes",
+                    source.name
+                );
+                assert!(!compiled.image.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The whole executor on an emulated GPU: every family against transformers' logits, and a row's bits in any company.
+
+mod emulator;
+mod fixtures;
+
+use fixtures::{Case, cases};
+use ropeway_cuda::{CudaExecutor, CudaOptions};
+use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
+
+fn open(case: &Case, options: &CudaOptions) -> CudaExecutor {
+    let options = CudaOptions { context: case.context(), ..options.clone() };
+    CudaExecutor::load(&case.checkpoint(), options, &mut |_, _| {})
+        .unwrap_or_else(|error| panic!("{}: {error}", case.path))
+}
+
+fn table() -> Vec<BlockId> {
+    vec![BlockId(1), BlockId(0)]
+}
+
+/// Logits of every token of a prompt.
+fn all_logits(executor: &mut CudaExecutor, prompt: &[u32]) -> Vec<Vec<f32>> {
+    let mut batch = Batch::default();
+    batch.push_chunk(prompt, 0, &table());
+    for token in 0..prompt.len() {
+        batch.score(token, 0, &SamplingParams::greedy());
+    }
+    executor.execute(&batch, &mut StepOutput::default()).expect("a step");
+    executor.logits(prompt.len()).expect("logits")
+}
+
+#[test]
+fn every_family_and_file_format_agrees_with_transformers_as_far_as_bf16_goes() {
+    let Some(options) = emulator::options() else { return };
+    for case in cases() {
+        let mut executor = open(&case, &options);
+        let error = case.error(&all_logits(&mut executor, &case.prompt()));
+        println!("{}: relative error {error:.1e}", case.path);
+        // Random models of 32 to 64 columns: nothing averages out what 8 bits of a mantissa round away.
+        assert!(error < 0.15, "{}: {error}", case.path);
+    }
+}
+
+/// A small model with a long window, whose sequences have many segments.
+fn long_model(options: &CudaOptions, window: Option<usize>) -> CudaExecutor {
+    let config = serde_json::json!({
+        "model_type": "mistral", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 2048,
+        "sliding_window": window, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"
+    });
+    let spec = ropeway_model::DecoderSpec::from_hugging_face(&config).expect("a configuration");
+    let options =
+        CudaOptions { kv_tokens: Some(40 * 1024), step_tokens: 256, step_rows: 256, ..options.clone() };
+    CudaExecutor::random(spec, 7, options).expect("a model")
+}
+
+#[test]
+fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whatever_its_segments() {
+    let Some(options) = emulator::options() else { return };
+    for window in [None, Some(200)] {
+        let mut executor = long_model(&options, window);
+        let tokens: Vec<u32> = (0..700).map(|index| index * 7919 % 64).collect();
+        let table: Vec<BlockId> = (0..22).map(|block| BlockId(21 - block)).collect();
+        let mut prompt = Vec::new();
+        for start in (0..700).step_by(175) {
+            let mut batch = Batch::default();
+            batch.push_chunk(&tokens[start..start + 175], start, &table);
+            batch.score(174, 0, &SamplingParams::greedy());
+            executor.execute(&batch, &mut StepOutput::default()).expect("a step");
+            prompt.push(executor.logits(1).expect("logits").remove(0));
+        }
+        // 699 has six segments, the others two to five; 150 rows are too many for the kernel of few rows.
+        for (index, position) in [174, 349, 524, 699].into_iter().enumerate() {
+            for crowd in [0, 150] {
+                let mut batch = Batch::default();
+                for other in 0..crowd {
+                    batch.push_chunk(&[other % 64], 0, &[BlockId(100 + other)]);
+                }
+                batch.push_chunk(&[tokens[position]], position, &table);
+                batch.score(crowd as usize, 0, &SamplingParams::greedy());
+                executor.execute(&batch, &mut StepOutput::default()).expect("a step");
+                let row = executor.logits(1).expect("logits").remove(0);
+                assert_eq!(bits(&row), bits(&prompt[index]), "{window:?} {position} {crowd}");
+            }
+        }
+    }
+}
+
+fn bits(row: &[f32]) -> Vec<u32> {
+    row.iter().map(|x| x.to_bits()).collect()
+}
+
+/// One case per head dimension and kind of layer; the others differ in data only.
+fn some_cases() -> Vec<Case> {
+    let chosen = ["llama", "gemma2", "qwen3-moe", "llama-rope-dynamic"];
+    cases().into_iter().filter(|case| chosen.contains(&case.path.as_str())).collect()
+}
+
+#[test]
+fn chunks_and_company_leave_a_row_s_bits_as_they_are() {
+    let Some(options) = emulator::options() else { return };
+    for case in some_cases() {
+        let mut executor = open(&case, &options);
+        let prompt = case.prompt();
+        let whole = all_logits(&mut executor, &prompt);
+        for chunk in [1, 5, 17] {
+            for start in (0..prompt.len()).step_by(chunk) {
+                let end = (start + chunk).min(prompt.len());
+                let mut batch = Batch::default();
+                // Another sequence's prompt beside it.
+                batch.push_chunk(&prompt[..chunk.min(prompt.len())], 0, &[BlockId(5)]);
+                batch.push_chunk(&prompt[start..end], start, &table());
+                batch.score(batch.tokens.len() - 1, 0, &SamplingParams::greedy());
+                executor.execute(&batch, &mut StepOutput::default()).expect("a step");
+                let row = executor.logits(1).expect("logits").remove(0);
+                assert_eq!(bits(&row), bits(&whole[end - 1]), "{} {chunk} {start}", case.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+// The part of the CUDA driver that `src/driver.rs` uses, on the CPU: memory is the host's, streams run at once, a captured graph is a
+// list of what to do. A module is a shared library that `compiler.cpp` made of the kernels.
+#include <dlfcn.h>
+#include <unistd.h>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+typedef int Result;
+typedef uint64_t Address;
+struct Module { void *library; };
+struct Function { Module *module; void (*kernel)(const void *); unsigned bytes; };
+typedef std::vector<std::function<void()>> Graph;
+static thread_local Graph *capturing;
+static void act(std::function<void()> what) { if (capturing) capturing->push_back(what); else what(); }
+
+extern "C" {
+Result cuInit(unsigned) { return 0; }
+Result cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+Result cuDeviceGetCount(int *count) { *count = 1; return 0; }
+Result cuDeviceGet(int *device, int index) { *device = index; return index == 0 ? 0 : 101; }
+Result cuDeviceGetName(char *name, int bytes, int) { snprintf(name, bytes, "emulated GPU"); return 0; }
+Result cuDeviceGetAttribute(int *value, int attribute, int) {
+    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 3 : attribute == 97 ? 232448 : 0;
+    return 0;
+}
+Result cuDevicePrimaryCtxRetain(void **context, int) { *context = (void *)1; return 0; }
+Result cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+Result cuDevicePrimaryCtxReset_v2(int) { return 0; }
+Result cuCtxSetCurrent(void *) { return 0; }
+Result cuMemGetInfo_v2(size_t *free, size_t *total) { *free = *total = 512ull << 20; return 0; }
+Result cuMemAlloc_v2(Address *address, size_t bytes) {
+    void *p = nullptr;
+    if (posix_memalign(&p, 256, bytes ? bytes : 1)) return 2;
+    memset(p, 0xff, bytes);  // what was not written is NaN
+    *address = (Address)p;
+    return 0;
+}
+Result cuMemFree_v2(Address address) { free((void *)address); return 0; }
+Result cuMemHostAlloc(void **p, size_t bytes, unsigned) { return posix_memalign(p, 256, bytes ? bytes : 1) ? 2 : 0; }
+Result cuMemFreeHost(void *p) { free(p); return 0; }
+Result cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, void *) { act([=] { memcpy((void *)to, from, bytes); }); return 0; }
+Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, void *) { act([=] { memcpy(to, (void *)from, bytes); }); return 0; }
+Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void *) { act([=] { memcpy((void *)to, (void *)from, bytes); }); return 0; }
+Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void *) { act([=] { memset((void *)to, value, bytes); }); return 0; }
+Result cuStreamCreate(void **stream, unsigned) { *stream = (void *)1; return 0; }
+Result cuStreamDestroy_v2(void *) { return 0; }
+Result cuStreamSynchronize(void *) { return 0; }
+Result cuStreamBeginCapture_v2(void *, int) { capturing = new Graph; return 0; }
+Result cuStreamEndCapture(void *, void **graph) { *graph = capturing; capturing = nullptr; return 0; }
+Result cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long) { *executable = new Graph(*(Graph *)graph); return 0; }
+Result cuGraphLaunch(void *executable, void *) { for (auto &what : *(Graph *)executable) what(); return 0; }
+Result cuGraphExecDestroy(void *executable) { delete (Graph *)executable; return 0; }
+Result cuGraphDestroy(void *graph) { delete (Graph *)graph; return 0; }
+Result cuEventCreate(void **event, unsigned) { *event = (void *)1; return 0; }
+Result cuEventDestroy_v2(void *) { return 0; }
+Result cuEventRecord(void *, void *) { return 0; }
+// While the file that ROPEWAY_EMULATED_LOSS names exists, the device is lost: an illegal address was read.
+Result cuEventSynchronize(void *) { const char *loss = getenv("ROPEWAY_EMULATED_LOSS"); return loss && access(loss, F_OK) == 0 ? 700 : 0; }
+Result cuEventElapsedTime(float *milliseconds, void *, void *) { *milliseconds = 0.01f; return 0; }
+Result cuModuleLoadData(void **module, const void *image) {
+    // The image is a shared library with its length in front.
+    uint64_t bytes;
+    memcpy(&bytes, image, 8);
+    std::string path = "/tmp/ropeway-emulated-XXXXXX";
+    int file = mkstemp(&path[0]);
+    if (file < 0 || write(file, (const char *)image + 8, bytes) != (ssize_t)bytes) return 300;
+    close(file);
+    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    unlink(path.c_str());
+    if (!library) { fprintf(stderr, "emulator: %s\n", dlerror()); return 300; }
+    *module = new Module{library};
+    return 0;
+}
+Result cuModuleUnload(void *module) { delete (Module *)module; return 0; }
+Result cuModuleGetFunction(void **function, void *module, const char *name) {
+    Module *m = (Module *)module;
+    auto kernel = (void (*)(const void *))dlsym(m->library, name);
+    auto bytes = (const unsigned *)dlsym(m->library, (std::string(name) + "_bytes").c_str());
+    if (!kernel || !bytes) return 500;
+    *function = new Function{m, kernel, *bytes};
+    return 0;
+}
+Result cuFuncSetAttribute(void *, int, int) { return 0; }
+// The size of a function's only parameter, as the driver tells it.
+Result cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *bytes) {
+    if (index != 0) return 1;
+    *offset = 0, *bytes = ((Function *)function)->bytes;
+    return 0;
+}
+Result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned threads, unsigned, unsigned, unsigned shared, void *, void **parameters, void **) {
+    Function *f = (Function *)function;
+    if (shared > 232448) return 1;
+    auto emulate = (void (*)(void (*)(const void *), const void *, const unsigned *, unsigned))dlsym(f->module->library, "ropeway_emulate");
+    std::string arguments((const char *)parameters[0], f->bytes);
+    act([=] { unsigned grid[3] = {gx, gy, gz}; emulate(f->kernel, arguments.data(), grid, threads); });
+    return 0;
+}
+Result cuGetErrorString(Result, const char **text) { *text = "an error of the emulator"; return 0; }
+}

@@ -1,0 +1,202 @@
+// A block's threads as fibers: enough of CUDA to run the kernels on a CPU, barriers and warp operations included.
+//
+// It sees indexing, masks, the depth of copy pipelines and barriers that not all threads reach; it sees neither races between
+// warps nor speed. Blocks run one after another. Asynchronous copies happen when they are waited for, not before.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef unsigned long long u64;
+typedef int32_t i32;
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define DEVICE static inline
+#define LANES_ALL 0xffffffffu
+#define KERNEL(name, Arguments, threads)                                                       \
+    static void name##_body(const Arguments &a);                                               \
+    extern "C" void name(const void *p) { name##_body(*(const Arguments *)p); }                \
+    extern "C" const unsigned name##_bytes = sizeof(Arguments);                                \
+    static void name##_body(const Arguments &a)
+#define DYNAMIC_SHARED(name) char *name = emulator::shared
+
+struct dim3 { unsigned x, y, z; };
+struct uint4 { unsigned x, y, z, w; };
+struct uint2 { unsigned x, y; };
+struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
+static inline uint4 make_uint4(unsigned a, unsigned b, unsigned c, unsigned d) { return {a, b, c, d}; }
+static inline uint2 make_uint2(unsigned a, unsigned b) { return {a, b}; }
+static inline float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
+static inline float2 make_float2(float a, float b) { return {a, b}; }
+static inline float __uint_as_float(u32 u) { float f; memcpy(&f, &u, 4); return f; }
+static inline u32 __float_as_uint(float f) { u32 u; memcpy(&u, &f, 4); return u; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+template <class T> static inline T __ldcg(const T *p) { return *p; }
+static inline u32 min(u32 a, u32 b) { return a < b ? a : b; }
+static inline int __popc(u32 x) { return __builtin_popcount(x); }
+static inline void __threadfence() {}
+template <class T> static inline T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
+static inline u32 atomicExch(u32 *p, u32 v) { u32 old = *p; *p = v; return old; }
+static inline u64 atomicMin(u64 *p, u64 v) { u64 old = *p; if (v < old) *p = v; return old; }
+
+namespace emulator {
+enum Wait { NOTHING, WARP, BLOCK_OF_THREADS };
+struct Copy { void *to; const void *from; bool valid; };
+struct Fiber {
+    void *stack_pointer = nullptr;
+    std::unique_ptr<char[]> stack;
+    bool done = false;
+    Wait wait = NOTHING;
+    dim3 index;
+    u32 number;
+    std::vector<std::vector<Copy>> groups;
+    std::vector<Copy> open;
+};
+struct Slots { alignas(16) char lane[32][64]; };
+static const size_t STACK = 48 << 10;
+static Fiber *current;
+static dim3 block_index, block_size, grid_size;
+static std::vector<Fiber> fibers;
+static std::vector<Slots> warps;
+static void *home;
+static void (*body)(const void *);
+static const void *arguments;
+alignas(1024) static char shared[256 << 10];
+
+// Saves the callee-saved registers on this stack and continues on the other one.
+extern "C" void ropeway_switch(void **from, void *to);
+#if defined(__x86_64__)
+asm(".text\n.type ropeway_switch,@function\nropeway_switch:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+#else
+#error "the emulator switches stacks on x86-64 only"
+#endif
+static void pause(Wait why) { current->wait = why; ropeway_switch(&current->stack_pointer, home); }
+static void enter() { body(arguments); current->done = true; for (;;) ropeway_switch(&current->stack_pointer, home); }
+static void prepare(Fiber &fiber, u32 number) {
+    fiber.number = number, fiber.index = {number, 0, 0};
+    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
+    fiber.done = false, fiber.wait = NOTHING, fiber.groups.clear(), fiber.open.clear();
+    uintptr_t top = ((uintptr_t)fiber.stack.get() + STACK) & ~(uintptr_t)15;
+    void **sp = (void **)(top - 8);
+    *--sp = (void *)enter;
+    for (int i = 0; i < 6; i++) *--sp = nullptr;
+    fiber.stack_pointer = sp;
+}
+// Lets the threads first .. last go on if all that are left wait for `why`.
+static bool release(size_t first, size_t last, Wait why) {
+    bool some = false;
+    for (size_t i = first; i < last; i++)
+        if (!fibers[i].done) { if (fibers[i].wait != why) return false; some = true; }
+    for (size_t i = first; i < last; i++) fibers[i].wait = NOTHING;
+    return some;
+}
+static void run_block(u32 threads) {
+    fibers.resize(threads), warps.resize((threads + 31) / 32);
+    for (u32 i = 0; i < threads; i++) prepare(fibers[i], i);
+    for (;;) {
+        bool moved = false, left = false;
+        for (Fiber &fiber : fibers)
+            if (!fiber.done && fiber.wait == NOTHING) { current = &fiber; ropeway_switch(&home, fiber.stack_pointer); moved = true; }
+        for (size_t w = 0; w < warps.size(); w++) moved |= release(w * 32, std::min<size_t>(threads, w * 32 + 32), WARP);
+        moved |= release(0, threads, BLOCK_OF_THREADS);
+        for (Fiber &fiber : fibers) left |= !fiber.done;
+        if (!left) return;
+        if (!moved) { fprintf(stderr, "emulator: threads of a block wait for different things\n"); abort(); }
+    }
+}
+template <class T> static void deposit(const T *values, int count) { memcpy(warps[current->number / 32].lane[current->number % 32], values, count * sizeof(T)); pause(WARP); }
+template <class T> static const T *of_lane(u32 lane) { return (const T *)warps[current->number / 32].lane[lane]; }
+}  // namespace emulator
+
+extern "C" void ropeway_emulate(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
+    emulator::body = kernel, emulator::arguments = arguments;
+    emulator::grid_size = {grid[0], grid[1], grid[2]}, emulator::block_size = {threads, 1, 1};
+    for (unsigned z = 0; z < grid[2]; z++)
+        for (unsigned y = 0; y < grid[1]; y++)
+            for (unsigned x = 0; x < grid[0]; x++) {
+                emulator::block_index = {x, y, z};
+                memset(emulator::shared, 0xff, sizeof emulator::shared);  // what was not written is NaN
+                emulator::run_block(threads);
+            }
+}
+#define threadIdx (emulator::current->index)
+#define blockIdx emulator::block_index
+#define blockDim emulator::block_size
+#define gridDim emulator::grid_size
+
+static inline void __syncthreads() { emulator::pause(emulator::BLOCK_OF_THREADS); }
+static inline void __syncwarp() { emulator::pause(emulator::WARP); }
+template <class T> static T __shfl_sync(u32, T v, int lane) { emulator::deposit(&v, 1); T r = *emulator::of_lane<T>(lane); emulator::pause(emulator::WARP); return r; }
+template <class T> static T __shfl_xor_sync(u32, T v, int mask) { emulator::deposit(&v, 1); T r = *emulator::of_lane<T>((emulator::current->number % 32) ^ mask); emulator::pause(emulator::WARP); return r; }
+static inline u32 __ballot_sync(u32, bool v) {
+    u32 mine = v, votes = 0;
+    emulator::deposit(&mine, 1);
+    for (int lane = 0; lane < 32; lane++) votes |= *emulator::of_lane<u32>(lane) << lane;
+    emulator::pause(emulator::WARP);
+    return votes;
+}
+
+// --- the prelude's instructions ---
+static inline void copy16(void *to, const void *from, bool valid) { emulator::current->open.push_back({to, from, valid}); }
+static inline void copy_commit() { auto &fiber = *emulator::current; fiber.groups.push_back(std::move(fiber.open)); fiber.open.clear(); }
+template <int N> static void copy_wait() {
+    auto &groups = emulator::current->groups;
+    while (groups.size() > (size_t)N) {
+        for (auto &copy : groups.front()) { if (copy.valid) memcpy(copy.to, copy.from, 16); else memset(copy.to, 0, 16); }
+        groups.erase(groups.begin());
+    }
+}
+static inline void load_matrices(u32 *r, const void *p, int count, bool transposed) {
+    emulator::deposit(&p, 1);
+    int lane = emulator::current->number % 32;
+    for (int m = 0; m < count; m++) {
+        u16 v[2];
+        for (int e = 0; e < 2; e++) {
+            int row = transposed ? lane % 4 * 2 + e : lane / 4, col = transposed ? lane / 4 : lane % 4 * 2 + e;
+            memcpy(&v[e], (const char *)*emulator::of_lane<const void *>(m * 8 + row) + col * 2, 2);
+        }
+        r[m] = v[0] | (u32)v[1] << 16;
+    }
+    emulator::pause(emulator::WARP);
+}
+static inline void load_matrices4(u32 *r, const void *p) { load_matrices(r, p, 4, false); }
+static inline void load_matrices4_transposed(u32 *r, const void *p) { load_matrices(r, p, 4, true); }
+static inline void load_matrices2(u32 *r, const void *p) { load_matrices(r, p, 2, false); }
+static inline void multiply(float *d, const u32 *a, const u32 *b) {
+    auto half = [](u32 u, int e) { return __uint_as_float(e ? u & 0xffff0000u : u << 16); };
+    u32 all[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    emulator::deposit(all, 6);
+    int lane = emulator::current->number % 32;
+    for (int e = 0; e < 4; e++) {
+        int row = lane / 4 + e / 2 * 8, col = lane % 4 * 2 + e % 2;
+        double sum = d[e];
+        for (int k = 0; k < 16; k++) {
+            const u32 *of_a = emulator::of_lane<u32>(row % 8 * 4 + k % 8 / 2), *of_b = emulator::of_lane<u32>(col * 4 + k % 8 / 2) + 4;
+            sum += (double)half(of_a[row / 8 + k / 8 * 2], k % 2) * half(of_b[k / 8], k % 2);
+        }
+        d[e] = (float)sum;
+    }
+    emulator::pause(emulator::WARP);
+}
+static inline float power2(float x) { return exp2f(x); }
+static inline float inverse(float x) { return 1.0f / x; }
+static inline u32 narrowed(float f) { u32 u = __float_as_uint(f); return f != f ? 0x7fffu : (u + 0x7fff + ((u >> 16) & 1)) >> 16; }
+static inline u32 pack2(float a, float b) { return narrowed(a) | narrowed(b) << 16; }
