@@ -31,6 +31,30 @@ fn the_official_libraries_find_what_they_expect() {
     let (keys, alias) = (sandbox.write("keys", KEYS), format!("claude-*={model}"));
     let given = ["--api-keys-file", &keys, "--alias", &alias, "--embed-model", &embedder];
     let server = Server::start(&model, &given);
+    find_what_they_expect(&python, &server);
+}
+
+#[test]
+fn the_official_libraries_find_the_same_through_a_pool() {
+    let (Some(model), Some(embedder)) = (default_models::smollm2(), default_models::minilm()) else { return };
+    let python = match environment() {
+        Ok(python) => python,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let (model, embedder) = (model.display().to_string(), embedder.display().to_string());
+    let behind = Server::start(&model, &["--fixed-models", "--embed-model", &embedder]);
+    let sandbox = Sandbox::new();
+    let upstream = format!("[[upstream]]\nurl = {:?}\ntokenizer = {model:?}\n", behind.url());
+    sandbox.write("ropeway.toml", upstream.as_bytes());
+    let keys = sandbox.write("keys", KEYS);
+    let name = Path::new(&model).file_stem().unwrap().to_str().unwrap();
+    let alias = format!("claude-*={name}");
+    let command =
+        sandbox.command(&["serve", "--listen", "127.0.0.1:0", "--api-keys-file", &keys, "--alias", &alias]);
+    find_what_they_expect(&python, &Server::launch(sandbox, command));
+}
+
+fn find_what_they_expect(python: &Path, server: &Server) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/conformance.py");
     let status = Command::new(python).args([script, &server.url()]).status().unwrap();
     assert!(status.success(), "a client was disappointed: see above");

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use ropeway_batcher::Totals;
-use ropeway_engine::Class;
 use ropeway_engine::metrics::{Experience, FINISHES, Histogram, Metrics, SECONDS};
+use ropeway_engine::{Class, Load};
 use ropeway_grammar::Stats;
 
 use super::{kv_disk, upstreams};
@@ -22,7 +22,7 @@ pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
         .filter_map(|model| {
             let engine = model.engine();
             let (board, grammars) = (engine.board()?, &model.generator.token_model().ok()?.grammars);
-            Some((model.name.clone(), board.metrics(), board.queued(), grammars.stats()))
+            Some((model.name.clone(), board.metrics(), grammars.stats()))
         })
         .collect();
     let embedders: Vec<_> = app
@@ -34,12 +34,29 @@ pub async fn show(State(app): State<Shared>) -> impl IntoResponse {
     let tiers: Vec<_> = engines.iter().map(|(model, metrics, ..)| (model.clone(), metrics.tier)).collect();
     let area = app.disk.as_ref().map(|disk| kv_disk::area(&disk.status()));
     let upstreams = app.pools.get().map(|pools| upstreams::metrics(pools));
-    let page = page(&engines)
+    let loads: Vec<_> =
+        app.models.all().iter().map(|model| (model.name.clone(), model.engine().load())).collect();
+    let page = requests(&loads)
+        + &page(&engines)
         + &embedding(&embedders)
         + &kv_disk::transfers(&tiers)
         + area.as_deref().unwrap_or_default()
         + upstreams.as_deref().unwrap_or_default();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+}
+
+/// What every model holds, whether an engine here computes it or another server.
+fn requests(loads: &[(String, Load)]) -> String {
+    let mut page = String::new();
+    let mut one = |name: &str, help: &str, value: &dyn Fn(&Load) -> usize| {
+        let _ = writeln!(page, "# HELP ropeway_{name} {help}\n# TYPE ropeway_{name} gauge");
+        for (model, load) in loads {
+            let _ = writeln!(page, "ropeway_{name}{{model_name=\"{}\"}} {}", escaped(model), value(load));
+        }
+    };
+    one("num_requests_running", "Sequences in the batch, or at other servers.", &|load| load.running);
+    one("num_requests_waiting", "Requests without a place there.", &|load| load.queued);
+    page
 }
 
 /// Embedding models that are loaded.
@@ -64,8 +81,8 @@ fn embedding(embedders: &[(String, Totals)]) -> String {
     page
 }
 
-/// Its model, its figures, its queue, and what was compiled for it.
-type Engine = (String, Metrics, usize, Stats);
+/// Its model, its figures, and what was compiled for it.
+type Engine = (String, Metrics, Stats);
 
 /// One of the distributions.
 type Of = fn(&Experience) -> &Histogram;
@@ -79,8 +96,6 @@ fn page(engines: &[Engine]) -> String {
                 writeln!(page, "ropeway_{name}{{model_name=\"{}\"}} {}", escaped(&engine.0), value(engine));
         }
     };
-    one("gauge", "num_requests_running", "Sequences in the batch.", &|(_, m, ..)| m.running as f64);
-    one("gauge", "num_requests_waiting", "Requests without a place in the batch.", &|(_, _, q, _)| *q as f64);
     one("gauge", "slot_usage_ratio", "Share of the batch's rows in use.", &|(_, m, ..)| m.slot_use);
     one("gauge", "kv_cache_usage_ratio", "Share of the KV blocks in use.", &|(_, m, ..)| m.kv_use);
     one("counter", "requests_total", "Requests taken in.", &|(_, m, ..)| m.requests as f64);
