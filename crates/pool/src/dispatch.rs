@@ -59,6 +59,9 @@ pub use types::{
     UpstreamId, UpstreamStatus,
 };
 
+/// Broken-off streams that are looked at for one that can go on somewhere.
+const LOOKED_AT: usize = 16;
+
 /// The queue in front of a pool of upstreams that serve the same model.
 #[derive(Debug)]
 pub struct Dispatcher {
@@ -126,8 +129,12 @@ impl Dispatcher {
     /// [`wake_at`](Self::wake_at).
     pub fn next(&mut self, now: Duration) -> Option<Assignment> {
         self.roster.advance(now);
+        self.next_in_turn(now).or_else(|| self.next_broken_off(now))
+    }
+
+    fn next_in_turn(&mut self, now: Duration) -> Option<Assignment> {
         if !self.roster.has_room() {
-            return self.next_broken_off(now);
+            return None;
         }
         let ticket = self.queue.next(self, now)?;
         let request = self.requests.get(&ticket)?;
@@ -137,10 +144,11 @@ impl Dispatcher {
 
     /// A stream that was broken off goes on at once, beyond the limit that was found for an upstream, as far as that bears it.
     fn next_broken_off(&mut self, now: Duration) -> Option<Assignment> {
-        let ticket = *self.broken_off.first()?;
-        let request = self.requests.get(&ticket)?;
-        let upstream = self.roster.bearing_one_more(&request.avoided)?;
-        let route = self.router.to(&request.ask, upstream, &self.roster)?;
+        let (ticket, route) = self.broken_off.iter().take(LOOKED_AT).find_map(|ticket| {
+            let request = self.requests.get(ticket)?;
+            let upstream = self.roster.bearing_one_more(&request.avoided)?;
+            Some((*ticket, self.router.to(&request.ask, upstream, &self.roster)?))
+        })?;
         self.assign(ticket, route, now)
     }
 

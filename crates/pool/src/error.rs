@@ -96,6 +96,7 @@ pub enum UpstreamError {
 impl UpstreamError {
     /// Whether the fault is the request's, so that no upstream is to blame and none needs to be tried again.
     pub fn is_the_requests(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Unsupported(_))
+        // Other statuses, such as that a model is not there, are this upstream's own.
+        matches!(self, Self::Refused { status: 400 | 413 | 422, .. } | Self::Unsupported(_))
     }
 }

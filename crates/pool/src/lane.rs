@@ -28,6 +28,12 @@ use crate::upstream::{OfferedModel, Upstream};
 /// How long requests wait for an upstream to come back when none is up: a server that restarts within it loses nobody.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What clients are told when no upstream is up. Which ones, and why, is for operators.
+pub(crate) const NOBODY_THERE: &str = "none of the servers of this model can be reached";
+
+/// How long a request goes on while all it hears is that upstreams are busy: from then on that counts as failing.
+const BUSY_PATIENCE: Duration = Duration::from_secs(60);
+
 /// When to come back to a model none of whose upstreams can be reached: they are probed more often than that.
 const COME_BACK: Duration = Duration::from_secs(5);
 
@@ -59,15 +65,12 @@ pub struct Placement {
 }
 
 /// No upstream took the request in time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
     /// It waited longer than it may.
     Overdue,
     /// None is up, and none came back for a while.
-    NobodyThere {
-        /// What is known about the last failure.
-        why: String,
-    },
+    NobodyThere,
 }
 
 /// One model's queue and upstreams.
@@ -185,8 +188,8 @@ impl Lane {
     pub fn board(self: &Arc<Self>, mut ask: Ask, answer_tokens: Option<usize>) -> Result<Boarding, Refusal> {
         let now = self.now();
         let mut state = self.state();
-        if let Some(why) = state.desertion(now) {
-            return Err(Refusal::NobodyThere { why });
+        if state.is_deserted(now) {
+            return Err(Refusal::NobodyThere);
         }
         let usual = state.answer as usize;
         ask.answer_tokens = answer_tokens.map_or(usual, |most| most.min(usual));
@@ -194,7 +197,7 @@ impl Lane {
         let (call, placed) = oneshot::channel();
         state.waiting.insert(ticket, call);
         self.settle(&mut state);
-        Ok(Boarding { lane: Arc::clone(self), ticket, placed, tokens: 0, is_open: true })
+        Ok(Boarding { lane: Arc::clone(self), ticket, placed, tokens: 0, busy_since: None, is_open: true })
     }
 
     /// What is waiting and running.
@@ -244,14 +247,13 @@ impl State {
     }
 
     fn note_desertion(&mut self, now: Duration) {
-        let is_up = self.dispatcher.statuses().iter().any(|status| status.is_up);
+        let is_up = self.dispatcher.statuses().iter().any(|status| status.is_up || status.is_resting);
         self.deserted = if is_up { None } else { self.deserted.or(Some(now)) };
     }
 
-    /// Why nobody can be served, once it was waited long enough for that to change.
-    fn desertion(&self, now: Duration) -> Option<String> {
-        let since = self.deserted?;
-        (now.saturating_sub(since) >= PATIENCE || self.members.is_empty()).then(|| self.last_error.clone())
+    /// Whether nobody can be served, and it was waited long enough for that to change.
+    fn is_deserted(&self, now: Duration) -> bool {
+        self.deserted.is_some_and(|since| now.saturating_sub(since) >= PATIENCE || self.members.is_empty())
     }
 }
 
@@ -261,7 +263,9 @@ impl From<Refusal> for Rejected {
             Refusal::Full(full) => {
                 Rejected::QueueFull { waiting: full.waiting, retry_after: full.retry_after }
             }
-            Refusal::NobodyThere { why } => Rejected::Unavailable { why, retry_after: COME_BACK },
+            Refusal::NobodyThere => {
+                Rejected::Unavailable { why: NOBODY_THERE.into(), retry_after: COME_BACK }
+            }
         }
     }
 }
@@ -278,10 +282,7 @@ pub enum Refusal {
     /// As many wait as may.
     Full(QueueFull),
     /// None is up, and none came back for a while.
-    NobodyThere {
-        /// What is known about the last failure.
-        why: String,
-    },
+    NobodyThere,
 }
 
 /// A request on its way to an upstream, or at one. Dropping it withdraws it.
@@ -291,6 +292,8 @@ pub struct Boarding {
     ticket: Ticket,
     placed: oneshot::Receiver<Result<Placement, Missed>>,
     tokens: usize,
+    /// Since when upstreams said nothing but that they are busy.
+    busy_since: Option<Instant>,
     is_open: bool,
 }
 
@@ -317,6 +320,7 @@ impl Boarding {
 
     /// The attempt failed: it waits for another place, in front.
     pub fn again(&mut self, how: Ended, why: String) -> Result<(), Spent> {
+        let how = self.judged(how);
         let lane = Arc::clone(&self.lane);
         let mut state = lane.state();
         state.last_error = why;
@@ -330,6 +334,16 @@ impl Boarding {
         }
         lane.settle(&mut state);
         requeued
+    }
+
+    /// Being busy for too long is failing.
+    fn judged(&mut self, how: Ended) -> Ended {
+        if !matches!(how, Ended::Busy { .. }) {
+            self.busy_since = None;
+            return how;
+        }
+        let since = *self.busy_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < BUSY_PATIENCE { how } else { Ended::Failed }
     }
 
     /// It is over.
@@ -371,7 +385,7 @@ pub(crate) fn missed_place(missed: Missed) -> RequestError {
             ErrorKind::QueueTimeout,
             "the server has too much to do: the request waited longer than it may; try again later",
         ),
-        Missed::NobodyThere { why } => overloaded(format!("no upstream can be reached: {why}")),
+        Missed::NobodyThere => overloaded(NOBODY_THERE.into()),
     }
 }
 

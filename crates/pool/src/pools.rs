@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch as channel;
 
+pub use self::watch::served_name;
+
 use crate::dispatch::{Settings, UpstreamStatus};
 use crate::error::UpstreamError;
 use crate::lane::{Lane, Member};

@@ -90,6 +90,11 @@ impl Upstream {
         &self.inner.name
     }
 
+    /// Keeps no connection for later: it does not answer, and connections may be dead without a word.
+    pub fn forget_connections(&self) {
+        self.inner.client.forget_connections();
+    }
+
     /// What it is, as far as it was said or found out.
     pub fn kind(&self) -> Option<Kind> {
         self.speech().map(|speech| speech.kind).or(self.inner.settings.kind)

@@ -130,9 +130,9 @@ impl VectorPool {
             }
             let (upstream, model) = (member.upstream.name(), member.model.id.as_str());
             tracing::warn!(target: "pool", upstream, model, %error, "an attempt failed");
-            boarding
-                .again(how_it_ended(&error), error.to_string())
-                .map_err(|spent| overloaded(format!("{error}; {spent}, send it again later")))?;
+            boarding.again(how_it_ended(&error), error.to_string()).map_err(|spent| {
+                overloaded(format!("the server of this model failed; {spent}, send it again later"))
+            })?;
         }
     }
 }

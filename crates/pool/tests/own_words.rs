@@ -46,6 +46,7 @@ fn params() -> impl Strategy<Value = SamplingParams> {
             presence_penalty,
             repetition_penalty: f32::from(repetition) / 10.0,
             seed: Seed(seed.into()),
+            is_seeded: true,
             ..SamplingParams::default()
         },
     )

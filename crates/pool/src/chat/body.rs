@@ -150,7 +150,7 @@ impl Body {
         let unless = |value: f32, neutral: f32| (value != neutral).then(|| number(value));
         self.set("temperature", number(params.temperature));
         self.set("top_p", number(params.top_p));
-        if params.temperature > 0.0 {
+        if params.is_seeded && params.temperature > 0.0 {
             self.set("seed", params.seed.0 & largest_seed(self.kind));
         }
         for (field, value) in [

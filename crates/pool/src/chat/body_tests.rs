@@ -12,7 +12,10 @@ fn sampled(params: SamplingParams) -> Sampling {
 fn chat(conversation: Conversation) -> Job {
     let messages = vec![json!({"role": "user", "content": "Hi"})];
     let prompt = Prompt::Conversation(Conversation { messages, ..conversation });
-    Job::with_sampling(prompt, sampled(SamplingParams { seed: Seed(7), ..SamplingParams::default() }))
+    Job::with_sampling(
+        prompt,
+        sampled(SamplingParams { seed: Seed(7), is_seeded: true, ..SamplingParams::default() }),
+    )
 }
 
 fn plain() -> Job {
@@ -67,7 +70,7 @@ fn numbers_are_sent_as_they_were_written_and_greedy_answers_need_no_seed() {
     assert_eq!(sent(&job, Kind::Openai)["temperature"].to_string(), "0.7");
     let greedy = Job { sampling: sampled(SamplingParams::greedy()), ..plain() };
     assert!(sent(&greedy, Kind::Vllm).get("seed").is_none());
-    let large = SamplingParams { seed: Seed(u64::MAX), ..SamplingParams::default() };
+    let large = SamplingParams { seed: Seed(u64::MAX), is_seeded: true, ..SamplingParams::default() };
     let large = Job { sampling: sampled(large), ..plain() };
     assert_eq!(sent(&large, Kind::LlamaServer)["seed"], i32::MAX);
     assert_eq!(sent(&large, Kind::Vllm)["seed"], i64::MAX);

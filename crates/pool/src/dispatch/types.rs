@@ -190,6 +190,8 @@ pub struct UpstreamStatus {
     pub upstream: UpstreamId,
     /// Whether it can be given requests; `false` while it is down, ejected, left alone after being busy, or being removed.
     pub is_up: bool,
+    /// Whether it is left alone because it was busy, and has not failed.
+    pub is_resting: bool,
     /// When it comes back, if it is ejected or left alone.
     pub out_until: Option<Duration>,
     /// Requests that it has now.

@@ -169,6 +169,7 @@ impl Upstream {
         UpstreamStatus {
             upstream: self.id,
             is_up: self.is_in(),
+            is_resting: matches!(self.health.state(), State::Out { is_ejected: false, .. }),
             out_until: self.returns_at(),
             in_flight: self.in_flight,
             limit: self.window.limit(),

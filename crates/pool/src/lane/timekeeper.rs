@@ -27,8 +27,8 @@ impl Lane {
         for ticket in state.dispatcher.expired(now) {
             state.miss(ticket, Missed::Overdue);
         }
-        if let Some(why) = state.desertion(now) {
-            state.send_all_away(&why, now);
+        if state.is_deserted(now) {
+            state.send_all_away(now);
         }
         state.hand_out(now);
         let patience = state.deserted.map(|since| since + PATIENCE);
@@ -45,11 +45,11 @@ impl State {
         }
     }
 
-    fn send_all_away(&mut self, why: &str, now: Duration) {
+    fn send_all_away(&mut self, now: Duration) {
         let tickets: Vec<_> = self.waiting.keys().copied().collect();
         for ticket in tickets {
             self.dispatcher.withdraw(ticket, now);
-            self.miss(ticket, Missed::NobodyThere { why: why.to_owned() });
+            self.miss(ticket, Missed::NobodyThere);
         }
     }
 }

@@ -23,7 +23,15 @@ const KEEN: Duration = Duration::from_millis(500);
 const UP: Probe = Probe::Up { running: None, waiting: None };
 
 /// The models of this upstream that joined their lanes.
-type Joined = BTreeMap<String, (Arc<Lane>, UpstreamId)>;
+type Joined = BTreeMap<String, Membership>;
+
+/// A model of an upstream in its lane.
+struct Membership {
+    lane: Arc<Lane>,
+    id: UpstreamId,
+    /// As it was when it joined.
+    model: OfferedModel,
+}
 
 /// Probes between two looks at the models of an upstream that answers: some load and unload them while they run.
 const PROBES_BETWEEN_LOOKS: usize = 15;
@@ -35,9 +43,10 @@ pub async fn watch(pools: Arc<Pools>, index: usize) {
     pools.note_awaited();
     loop {
         let why = pools.attend(index, &upstream, &mut joined).await;
-        for (lane, id) in joined.values() {
+        for Membership { lane, id, .. } in joined.values() {
             lane.probed(*id, Probe::Down, Some(why.to_string()));
         }
+        upstream.forget_connections();
         pools.tell(index, Contact::Down { why });
         tokio::time::sleep(KEEN).await;
     }
@@ -59,7 +68,7 @@ async fn probe(upstream: &Upstream, joined: &Joined) -> Result<(), UpstreamError
         .reported_load()
         .await
         .map_or(UP, |load| Probe::Up { running: Some(load.running), waiting: Some(load.waiting) });
-    for (lane, id) in joined.values() {
+    for Membership { lane, id, .. } in joined.values() {
         lane.probed(*id, load, None);
     }
     Ok(())
@@ -115,31 +124,40 @@ impl Pools {
 
     /// Brings the lanes up to date with what an upstream has now.
     async fn take(self: &Arc<Self>, upstream: &Upstream, description: &Description, joined: &mut Joined) {
-        let wanted = &upstream.settings().models;
-        let offered =
-            description.models.iter().filter(|model| wanted.is_empty() || wanted.contains(&model.id));
-        let offered: Vec<_> = offered.collect();
-        for missing in wanted.iter().filter(|name| !offered.iter().any(|model| model.id == **name)) {
-            tracing::warn!(target: "pool", upstream = upstream.name(), model = missing, "the upstream does not have this model");
-        }
         let offered: BTreeMap<_, _> =
-            offered.into_iter().map(|model| (served_name(&model.id), model)).collect();
-        let gone: Vec<_> = joined.keys().filter(|name| !offered.contains_key(*name)).cloned().collect();
+            description.models.iter().map(|model| (served_name(&model.id), model)).collect();
+        let is_known = |name: &String, joined: &Joined| {
+            joined.get(name).is_some_and(|joined| offered.get(name) == Some(&&joined.model))
+        };
+        for (name, Membership { lane, id, .. }) in &*joined {
+            if is_known(name, joined) {
+                lane.probed(*id, UP, None);
+            }
+        }
+        if joined.keys().all(|name| is_known(name, joined))
+            && offered.keys().all(|name| joined.contains_key(name))
+        {
+            return;
+        }
+        // Models come and go one after another: two upstreams may offer the same one at the same time.
+        let _one_at_a_time = self.introductions.lock().await;
+        let gone: Vec<_> = joined.keys().filter(|name| !is_known(name, joined)).cloned().collect();
         for name in gone {
             self.part(&name, joined);
         }
         for (name, model) in offered {
-            if let Some((lane, id)) = joined.get(&name) {
-                lane.probed(*id, UP, None);
-            } else if let Some(lane) = self.lane_for(upstream, &name, description.kind, model).await {
+            if !joined.contains_key(&name)
+                && let Some(lane) = self.lane_for(upstream, &name, description.kind, model).await
+            {
                 let id = lane.join(upstream.clone(), model.clone());
-                joined.insert(name, (lane, id));
+                joined.insert(name, Membership { lane, id, model: model.clone() });
             }
         }
     }
 
+    /// An upstream has a model no longer, or has another one of the same name.
     fn part(&self, name: &str, joined: &mut Joined) {
-        let Some((lane, id)) = joined.remove(name) else { return };
+        let Some(Membership { lane, id, .. }) = joined.remove(name) else { return };
         lane.leave(id);
         if lane.members().is_empty() {
             self.served().remove(name);
@@ -155,7 +173,6 @@ impl Pools {
         kind: Kind,
         model: &OfferedModel,
     ) -> Option<Arc<Lane>> {
-        let _one_at_a_time = self.introductions.lock().await;
         if let Some(Served { lane, speech }) = self.served().get(name).cloned() {
             return fits(upstream, kind, model, speech).then_some(lane);
         }
@@ -177,7 +194,7 @@ impl Pools {
 }
 
 /// What clients call a model: a file is called by its name without the folders that it lies in, as local ones are.
-fn served_name(id: &str) -> String {
+pub fn served_name(id: &str) -> String {
     let path = Path::new(id);
     let is_file = path.extension().is_some_and(|extension| extension == "gguf");
     let stem = path.file_stem().and_then(|stem| stem.to_str()).filter(|_| is_file);

@@ -94,11 +94,15 @@ impl Flight {
         tracing::warn!(target: "pool", upstream, model, %error, "an attempt failed");
         if self.has_begun {
             boarding.end(how_it_ended(error));
-            return Err(overloaded(format!("{error}; what it answered so far can't be continued elsewhere")));
+            let what =
+                "the server of this model failed, and its answer can't be continued elsewhere; send it again";
+            return Err(overloaded(what.into()));
         }
         match boarding.again(how_it_ended(error), error.to_string()) {
             Ok(()) => Ok(boarding),
-            Err(spent) => Err(overloaded(format!("{error}; {spent}, send it again later"))),
+            Err(spent) => {
+                Err(overloaded(format!("the server of this model failed; {spent}, send it again later")))
+            }
         }
     }
 
@@ -120,7 +124,12 @@ impl Flight {
         let mut reader = AnswerReader::new(job, upstream.name());
         let mut chunks = upstream.post_stream(chat::path(job), &body).await?;
         while let Some(chunk) = chunks.next().await {
-            let events = reader.read(&chunk?)?;
+            // After the end of all choices nothing more is needed, however the connection ends.
+            let chunk = match chunk {
+                Err(_) if reader.is_complete() => break,
+                chunk => chunk?,
+            };
+            let events = reader.read(&chunk)?;
             self.hand_out(events, boarding);
             if reader.is_over() {
                 break;

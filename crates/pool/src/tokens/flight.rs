@@ -14,7 +14,7 @@ use super::Words;
 use super::moving::{Diverged, Progress};
 use crate::dispatch::Ended;
 use crate::error::UpstreamError;
-use crate::lane::{Boarding, Member, Missed, how_it_ended};
+use crate::lane::{Boarding, Member, Missed, NOBODY_THERE, how_it_ended};
 use crate::prefix::session_of;
 use crate::settings::Kind;
 use crate::upstream::{Spelling, TokenAsk, TokenEvent};
@@ -175,7 +175,9 @@ impl Flight {
         tracing::warn!(target: "pool", upstream, model, %error, sent_tokens = sent, "an attempt failed");
         match boarding.again(how_it_ended(&error), error.to_string()) {
             Ok(()) => Ok(boarding),
-            Err(spent) => Err(broken_off(&format!("{error}; {spent}, send it again later"))),
+            Err(spent) => {
+                Err(broken_off(&format!("the server of this model failed; {spent}, send it again later")))
+            }
         }
     }
 
@@ -184,7 +186,7 @@ impl Flight {
             // Before the first token this is the queue's timeout; later there is nobody to go on.
             Missed::Overdue if self.progress.sent().is_empty() => FinishReason::TimedOut,
             Missed::Overdue => broken_off("no other upstream was free to continue the answer"),
-            Missed::NobodyThere { why } => broken_off(&format!("no upstream can be reached: {why}")),
+            Missed::NobodyThere => broken_off(NOBODY_THERE),
         }
     }
 
@@ -222,7 +224,13 @@ impl Flight {
                 TokenEvent::Scored(scores) => self.scored(scores),
                 TokenEvent::Tokens(tokens) => {
                     boarding.tokens(tokens.len());
-                    tokens.into_iter().try_for_each(|sampled| self.token(sampled))?;
+                    for sampled in tokens {
+                        // An upstream that does not stop by itself is stopped here.
+                        if self.progress.sent().len() >= self.most && self.most > 0 {
+                            return Ok(FinishReason::Length);
+                        }
+                        self.token(sampled)?;
+                    }
                 }
                 TokenEvent::Finished { ending, cached_tokens } => {
                     self.progress.may_end()?;

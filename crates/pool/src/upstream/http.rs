@@ -89,6 +89,11 @@ impl Client {
         Ok(Self { connector: Connector::new(settings)?, authorization, pool: Arc::default() })
     }
 
+    /// Closes connections that wait for work, and shares no others.
+    pub(super) fn forget_connections(&self) {
+        self.pool.clear();
+    }
+
     /// Sends a request and waits for the head of its answer, whatever its status is. Has no time limit but the one for connecting.
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, UpstreamError> {
         if let Some(kept) = self.pool.take().await {

@@ -36,7 +36,7 @@ fn sum(page: &str, name: &str) -> Option<usize> {
         let value: f64 = value.split_whitespace().next()?.parse().ok()?;
         Some(value.max(0.0) as usize)
     });
-    values.reduce(|left, right| left + right)
+    values.reduce(usize::saturating_add)
 }
 
 #[cfg(test)]

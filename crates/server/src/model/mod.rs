@@ -215,6 +215,9 @@ impl Model {
             EngineState::Started => {}
         }
         let engine = self.engine();
+        if let Some(why) = engine.outage() {
+            return Condition::Unreachable { why };
+        }
         match engine.board().map_or(Device::Working, Board::device) {
             Device::Working => Condition::Ready,
             Device::Restarting => Condition::DeviceRestarting,

@@ -102,11 +102,9 @@ impl<'a> Visible<'a> {
     }
 
     fn not_served(&self, name: Option<&str>) -> ApiError {
-        if let [source, ..] = &self.models.awaited_sources()[..] {
-            let what = format!(
-                "the upstream {source} was not reached yet, and nobody knows its models; try again in a few seconds, and see \
-                 /health or `ropeway upstreams` for the reason"
-            );
+        if !self.models.awaited_sources().is_empty() {
+            let what = "another server was not reached yet, and nobody knows its models; try again in a few seconds, or have the \
+                        operator look at `ropeway upstreams`";
             return ApiError::new(Kind::Overloaded, what).coded("upstream_unreachable").retry_after(AWAITED);
         }
         let names: Vec<_> = self.all().iter().map(|model| model.name.clone()).collect();

@@ -106,7 +106,7 @@ impl ModelState {
     fn describe(&self) -> Value {
         let mut told = json!({ "state": self.name() });
         match self {
-            ModelState::Loaded(Condition::EngineFailed { why } | Condition::Unreachable { why })
+            ModelState::Loaded(Condition::EngineFailed { why })
             | ModelState::Absent(Arrival::Failed { why }) => {
                 told["reason"] = why.as_str().into();
             }

@@ -80,7 +80,7 @@ pub fn metrics(pools: &Pools) -> String {
     };
     one("gauge", "up", "1 while it can be given requests.", &|s| f64::from(u8::from(s.is_up)));
     one("gauge", "ejected", "1 while it is left alone after failures.", &|s| {
-        f64::from(u8::from(s.out_until.is_some()))
+        f64::from(u8::from(s.out_until.is_some() && !s.is_resting))
     });
     one("gauge", "in_flight", "Requests that it has now.", &|s| s.in_flight as f64);
     one("gauge", "in_flight_limit", "Most requests it may have now.", &|s| s.limit as f64);

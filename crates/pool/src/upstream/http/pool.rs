@@ -5,15 +5,20 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
 use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::Instant;
 
 use super::Body;
 use super::connect::Connection;
 
 /// Connections that are kept without work. More requests at once are common, but so many that end at once are not.
 const MOST_IDLE: usize = 256;
+
+/// Longest time without work: what lies between may have forgotten the connection by then.
+const LONGEST_IDLE: Duration = Duration::from_secs(30);
 
 /// Streams of one HTTP/2 connection; servers allow 100 or more, and a client that wants more than they allow would wait unseen.
 const MOST_STREAMS: usize = 100;
@@ -48,10 +53,23 @@ pub(super) struct Http2 {
     pub(super) streams: Arc<AtomicUsize>,
 }
 
+/// A connection without work, and since when.
+#[derive(Debug)]
+struct Idle {
+    connection: Http1,
+    since: Instant,
+}
+
+impl Idle {
+    fn is_usable(&self) -> bool {
+        self.since.elapsed() < LONGEST_IDLE && !self.connection.sender.is_closed()
+    }
+}
+
 /// The connections of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    idle: Mutex<Vec<Http1>>,
+    idle: Mutex<Vec<Idle>>,
     shared: Mutex<Vec<Http2>>,
 }
 
@@ -63,7 +81,7 @@ impl Pool {
         }
         loop {
             // The one used last is the least likely to be closed by the other end.
-            let mut connection = lock(&self.idle).pop()?;
+            let Idle { mut connection, .. } = lock(&self.idle).pop().filter(Idle::is_usable)?;
             // Its task may not have seen yet that the last answer is over.
             if connection.sender.ready().await.is_ok() {
                 return Some(Connection::Http1(connection));
@@ -79,10 +97,16 @@ impl Pool {
 
     fn keep(&self, connection: Http1) {
         let mut idle = lock(&self.idle);
-        idle.retain(|connection| !connection.sender.is_closed());
+        idle.retain(Idle::is_usable);
         if idle.len() < MOST_IDLE && !connection.sender.is_closed() {
-            idle.push(connection);
+            idle.push(Idle { connection, since: Instant::now() });
         }
+    }
+
+    /// Keeps none: the other end may be gone without a word.
+    pub(super) fn clear(&self) {
+        lock(&self.idle).clear();
+        lock(&self.shared).clear();
     }
 
     /// Shares a connection; one that is shared already stays where it is.

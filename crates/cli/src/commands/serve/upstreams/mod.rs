@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use ropeway_pool::dispatch;
-use ropeway_pool::pools::{Contact, Pools};
+use ropeway_pool::pools::{Contact, Pools, served_name};
 use ropeway_pool::settings::{UpstreamArg, UpstreamSettings, resolve_all};
 use ropeway_server::App;
 
@@ -57,7 +57,12 @@ impl UpstreamArgs {
 
     /// The models that upstreams were said to have.
     pub fn models(&self) -> Result<Vec<String>, Failure> {
-        Ok(self.settings()?.into_iter().flat_map(|upstream| upstream.models).collect())
+        Ok(self
+            .settings()?
+            .into_iter()
+            .flat_map(|upstream| upstream.models)
+            .map(|id| served_name(&id))
+            .collect())
     }
 
     fn settings(&self) -> Result<Vec<UpstreamSettings>, Failure> {
