@@ -98,6 +98,7 @@ fn models_of_upstreams_are_listed_with_their_aliases_and_nothing_is_loaded_here(
     assert!(tags.contains("\"name\":\"llama:latest\""), "{tags}");
     let (status, health) = front.request("GET", "/health", "");
     assert!(status == 200 && health.contains("\"llama\":{\"state\":\"ready\"}"), "{health}");
+    assert!(health.contains("\"upstreams\":{\"u0\":{\"state\":\"up\""), "{health}");
     let told = upstreams(&front);
     assert_eq!(
         (&told["upstreams"][0]["state"], &told["upstreams"][0]["kind"]),

@@ -18,6 +18,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use super::upstreams;
 use crate::app::{App, Shared};
 use crate::embedding::EmbeddingModel;
 use crate::guard::Client;
@@ -205,6 +206,9 @@ fn answer(app: &App, client: &Client, is_healthy: bool) -> Response {
     let warning = disk_warning(app).filter(|_| client.may(Right::Metrics));
     if let Some(warning) = warning {
         body["warnings"] = json!([warning]);
+    }
+    if let Some(pools) = app.pools.get().filter(|_| client.may(Right::Metrics)) {
+        body["upstreams"] = upstreams::health(pools);
     }
     if is_healthy {
         return Json(body).into_response();

@@ -26,9 +26,18 @@ pub async fn list(State(app): State<Shared>) -> Json<Value> {
     Json(json!({ "upstreams": upstreams, "models": models.collect::<Vec<_>>() }))
 }
 
-fn describe(upstream: &UpstreamReport, members: &[MemberReport]) -> Value {
-    let mut told = json!({ "name": upstream.name, "url": upstream.url });
-    match &upstream.contact {
+/// Every upstream and whether it answers, by its name.
+pub fn health(pools: &Pools) -> Value {
+    let state = |upstream: UpstreamReport| {
+        let mut told = json!({});
+        tell_contact(&mut told, &upstream.contact);
+        (upstream.name, told)
+    };
+    Value::Object(pools.upstreams().into_iter().map(state).collect())
+}
+
+fn tell_contact(told: &mut Value, contact: &Contact) {
+    match contact {
         Contact::Trying => told["state"] = "trying".into(),
         Contact::Up { kind, version } => {
             (told["state"], told["kind"]) = ("up".into(), kind.name().into());
@@ -36,6 +45,11 @@ fn describe(upstream: &UpstreamReport, members: &[MemberReport]) -> Value {
         }
         Contact::Down { why } => (told["state"], told["reason"]) = ("down".into(), why.to_string().into()),
     }
+}
+
+fn describe(upstream: &UpstreamReport, members: &[MemberReport]) -> Value {
+    let mut told = json!({ "name": upstream.name, "url": upstream.url });
+    tell_contact(&mut told, &upstream.contact);
     let own = members.iter().filter(|report| report.member.upstream.name() == upstream.name);
     told["models"] = own.map(model).collect();
     told
