@@ -50,7 +50,8 @@ fn entry(serve: &Command, file: &str, key: &str, value: &Value) -> Result<Given,
     let is_list = settings(serve)
         .any(|arg| arg.get_long() == Some(&flag) && matches!(arg.get_action(), ArgAction::Append));
     let values = match value {
-        Value::Array(items) if is_list => items.iter().map(plain).collect::<Option<Vec<_>>>(),
+        Value::Array(items) if is_list => items.iter().map(item).collect::<Option<Vec<_>>>(),
+        table @ Value::Table(_) if is_list => item(table).map(|value| vec![value]),
         one => plain(one).map(|value| vec![value]),
     };
     match values {
@@ -59,14 +60,20 @@ fn entry(serve: &Command, file: &str, key: &str, value: &Value) -> Result<Given,
     }
 }
 
-/// A value as its flag takes it. A table, as of `[[upstream]]`, is given as JSON.
-fn plain(value: &Value) -> Option<String> {
+/// One of a list's values. A table, as of `[[upstream]]`, is given as JSON.
+fn item(value: &Value) -> Option<String> {
     match value {
         Value::Table(table) => serde_json::to_string(table).ok(),
+        other => plain(other),
+    }
+}
+
+fn plain(value: &Value) -> Option<String> {
+    match value {
         Value::String(text) => Some(text.clone()),
         Value::Integer(number) => Some(number.to_string()),
         Value::Float(number) => Some(number.to_string()),
         Value::Boolean(switch) => Some(switch.to_string()),
-        Value::Datetime(_) | Value::Array(_) => None,
+        Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
     }
 }
