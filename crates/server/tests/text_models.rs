@@ -236,7 +236,9 @@ async fn a_text_model_is_listed_shown_and_ready_like_any_other() {
     for path in ["/v1/models", "/api/tags", "/api/ps", "/health"] {
         assert!(get(path).await.contains("far:70b"), "{path}");
     }
-    assert!(!get("/metrics").await.contains("far:70b"), "it has no engine");
+    let metrics = get("/metrics").await;
+    assert!(metrics.contains("ropeway_num_requests_running{model_name=\"far:70b\"} "), "{metrics}");
+    assert!(!metrics.contains("ropeway_steps_total{model_name=\"far:70b\"}"), "it has no engine");
     let models: Value = serde_json::from_str(&get("/v1/models").await).unwrap();
     assert_eq!(models["data"][0]["max_model_len"], 8192);
     let shown = ask(&app, "/api/show", json!({"model": "far:70b"})).await;

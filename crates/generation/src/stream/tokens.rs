@@ -104,7 +104,6 @@ impl TokenStream {
                 self.ready.push_back(GenerationEvent::PromptProgress { computed, cached });
             }
             Event::Placed { sequence, upstream } => {
-                self.has_begun = true;
                 self.ready.push_back(GenerationEvent::Placed { choice: sequence as usize, upstream });
             }
             Event::Scored(sampled) => self.ready.push_back(GenerationEvent::PromptLogprob(sampled)),
