@@ -65,8 +65,8 @@ pub trait Host: Send + Sync + 'static {
     /// No upstream has the model any more.
     fn withdraw(&self, name: &str);
 
-    /// These upstreams were never reached, so that nobody knows their models. Told whenever that changes.
-    fn awaits(&self, upstreams: Vec<String>);
+    /// So many upstreams were never reached, and nobody knows their models. Told whenever that changes.
+    fn awaits(&self, upstreams: usize);
 }
 
 /// What is known about an upstream.

@@ -102,7 +102,7 @@ impl Pools {
 
     fn note_awaited(&self) {
         let never = self.known.iter().filter(|known| !known.was_reached.load(Ordering::Relaxed));
-        self.host.awaits(never.map(|known| known.upstream.name().to_owned()).collect());
+        self.host.awaits(never.count());
     }
 
     /// Notes whether an upstream answers, and tells the operator when that changes.
@@ -203,11 +203,15 @@ pub fn served_name(id: &str) -> String {
 
 /// Whether an upstream can share a model's work with those that had it first.
 fn fits(upstream: &Upstream, kind: Kind, model: &OfferedModel, speech: Speech) -> bool {
-    let fits = speech != Speech::Tokens || kind.speaks_tokens();
+    let fits = match speech {
+        Speech::Tokens => kind.speaks_tokens() && model.embeds != Some(true),
+        Speech::Text => model.embeds != Some(true),
+        Speech::Vectors => model.embeds != Some(false),
+    };
     if !fits {
         tracing::warn!(
             target: "pool", upstream = upstream.name(), model = model.id, kind = kind.name(),
-            "left out: other upstreams of this model speak tokens, and this one does not"
+            "left out: other upstreams serve this model as {}, and this one can't", speech.name()
         );
     }
     fits

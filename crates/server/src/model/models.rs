@@ -2,13 +2,23 @@
 //! clients'.
 
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::derived::Derived;
 use super::promised::{Arrival, Promised};
 use super::{Alias, Model, Visible, same_name};
 use crate::error::ApiError;
 use crate::guard::rights::Rights;
+
+/// How long unknown names are said to be perhaps on their way: long enough for servers that start together.
+const LONGEST_WAIT_FOR_SOURCES: Duration = Duration::from_secs(300);
+
+/// Other servers whose models are not known yet.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    /// Since when there are any.
+    since: Instant,
+}
 
 /// The models that are served. Looking for one never loads or swaps any.
 #[derive(Default)]
@@ -26,7 +36,7 @@ pub struct Models {
     /// Those that the operator promised.
     promised: RwLock<Vec<Promised>>,
     /// Other servers whose models are not known, because they were never reached.
-    awaited_sources: RwLock<Vec<String>>,
+    awaited_sources: RwLock<Option<Awaited>>,
 }
 
 impl Models {
@@ -92,13 +102,16 @@ impl Models {
     }
 
     /// Other servers whose models are not known yet: a name that nobody knows may be one of theirs.
-    pub fn await_sources(&self, names: Vec<String>) {
-        *self.awaited_sources.write().unwrap_or_else(PoisonError::into_inner) = names;
+    pub fn await_sources(&self, count: usize) {
+        let mut awaited = self.awaited_sources.write().unwrap_or_else(PoisonError::into_inner);
+        let since = awaited.as_ref().map_or_else(Instant::now, |awaited| awaited.since);
+        *awaited = (count > 0).then_some(Awaited { since });
     }
 
-    /// Other servers whose models are not known yet.
-    pub fn awaited_sources(&self) -> Vec<String> {
-        self.awaited_sources.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Whether a name that nobody knows may be a model of another server. One that is silent for long is not waited for any more.
+    pub fn awaits_sources(&self) -> bool {
+        let awaited = self.awaited_sources.read().unwrap_or_else(PoisonError::into_inner);
+        awaited.as_ref().is_some_and(|awaited| awaited.since.elapsed() < LONGEST_WAIT_FOR_SOURCES)
     }
 
     /// The models that exist for a client.

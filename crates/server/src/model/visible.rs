@@ -102,7 +102,7 @@ impl<'a> Visible<'a> {
     }
 
     fn not_served(&self, name: Option<&str>) -> ApiError {
-        if !self.models.awaited_sources().is_empty() {
+        if self.models.awaits_sources() {
             let what = "another server was not reached yet, and nobody knows its models; try again in a few seconds, or have the \
                         operator look at `ropeway upstreams`";
             return ApiError::new(Kind::Overloaded, what).coded("upstream_unreachable").retry_after(AWAITED);

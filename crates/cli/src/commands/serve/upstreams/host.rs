@@ -73,7 +73,7 @@ impl Host for AppHost {
         Ok(speech)
     }
 
-    fn awaits(&self, upstreams: Vec<String>) {
+    fn awaits(&self, upstreams: usize) {
         if let Some(app) = self.app.upgrade() {
             app.models.await_sources(upstreams);
         }
