@@ -6,7 +6,7 @@
 //!
 //! # Layout
 //! - [`spec`]: what an encoder is. `families/encoders` makes it from a checkpoint.
-//! - `names`, `load`: from a checkpoint to packed weights. [`work`]: the memory a pass runs in.
+//! - `names`, [`tensors`]: a checkpoint's tensors by what they do; `load` packs them. [`work`]: the memory a pass runs in.
 //! - [`pooling`]: from a text's vectors to one. [`score`]: from there to a relevance, for cross-encoders.
 
 mod load;
@@ -14,6 +14,7 @@ mod names;
 pub mod pooling;
 pub mod score;
 pub mod spec;
+pub mod tensors;
 pub mod work;
 
 use std::ops::Range;
@@ -71,10 +72,14 @@ enum Mlp {
     Gated(GatedMlp),
 }
 
-struct NormWeights {
-    weight: Vec<f32>,
-    bias: Option<Vec<f32>>,
-    eps: f32,
+/// A norm over a row: `(x - mean) / sqrt(variance + eps) * weight + bias`.
+pub struct NormWeights {
+    /// Per column.
+    pub weight: Vec<f32>,
+    /// Per column, where it has one.
+    pub bias: Option<Vec<f32>>,
+    /// Added to the variance.
+    pub eps: f32,
 }
 
 impl NormWeights {

@@ -16,6 +16,11 @@ use crate::layer::Linear;
 pub(super) struct Scorer {
     pub(super) pooling: Pooling,
     pub(super) dense: Linear,
+    pub(super) end: ScoreEnd,
+}
+
+/// What follows the head's first matrix.
+pub struct ScoreEnd {
     pub(super) bend: Bend,
     pub(super) norm: Option<NormWeights>,
     pub(super) output: Vec<f32>,
@@ -61,12 +66,13 @@ impl Encoder {
         let mut dense = vec![0.0; count * hidden];
         let product = scorer.dense.product(&work.ready, count, Epilogue::Store);
         matmul(compute, &product, Output { data: &mut dense, stride: hidden, column: 0 });
-        Some(dense.chunks_exact_mut(hidden).map(|row| scorer.finish(row)).collect())
+        Some(dense.chunks_exact_mut(hidden).map(|row| scorer.end.score(row)).collect())
     }
 }
 
-impl Scorer {
-    fn finish(&self, row: &mut [f32]) -> f32 {
+impl ScoreEnd {
+    /// The score of a text for which the first matrix gave `row`.
+    pub fn score(&self, row: &mut [f32]) -> f32 {
         for x in row.iter_mut() {
             *x = match self.bend {
                 Bend::Tanh => x.tanh(),
