@@ -92,18 +92,6 @@ KERNEL(residual, Residual, ROW_THREADS) {
     }
 }
 
-#define SILU 0u
-#define GELU_TANH 1u
-#define GELU 2u
-DEVICE float activated(float x, u32 kind) {
-    if (kind == SILU) return __fmul_rn(x, inverse(__fadd_rn(1.0f, power2(__fmul_rn(-1.442695041f, x)))));
-    if (kind == GELU_TANH) {
-        float inner = __fmul_rn(0.7978846f, __fmaf_rn(__fmul_rn(__fmul_rn(0.044715f, x), x), x, x));
-        return __fmul_rn(__fmul_rn(0.5f, x), __fadd_rn(1.0f, tanh_by_power(inner)));
-    }
-    return __fmul_rn(__fmul_rn(0.5f, x), __fadd_rn(1.0f, erff(__fmul_rn(x, 0.70710678f))));
-}
-
 // out = activation(gate) * up
 struct Gate {
     const bf16 *gate_up;  // [rows][gate: width | up: width]
@@ -138,20 +126,4 @@ KERNEL(copy_blocks, CopyBlocks, 256) {
     const uint4 *from = (const uint4 *)(layer + (u64)a.pairs[2 * blockIdx.x] * a.block_bytes);
     uint4 *to = (uint4 *)(layer + (u64)a.pairs[2 * blockIdx.x + 1] * a.block_bytes);
     for (u32 i = threadIdx.x; i < a.block_bytes / 16; i += blockDim.x) to[i] = from[i];
-}
-
-// Random weights, for measurements: uniform in -amount .. amount.
-struct Randomise {
-    bf16 *values;
-    u64 count;
-    u32 seed;
-    float amount;
-};
-KERNEL(randomise, Randomise, 256) {
-    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < a.count; i += (u64)gridDim.x * blockDim.x) {
-        u64 z = (i + 1) * 0x9E3779B97F4A7C15ull + a.seed * 0xD1B54A32D192ED03ull;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-        a.values[i] = narrow(((float)((z >> 40) & 0xffffff) / 8388608.0f - 1.0f) * a.amount);
-    }
 }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
 use crate::compile::{Compiler, Source};
-use crate::driver::{Address, Arguments, Device, Function, Module};
+use crate::driver::{Address, Device, Function, Module};
 use crate::error::CudaError;
 
 /// A token that the step before chooses: the bit says so, the rest is that step's row.
@@ -36,9 +36,11 @@ macro_rules! arguments {
         #[allow(missing_docs, reason = "documented beside the kernel")]
         pub struct $name { $(pub $field: $type,)* }
         // SAFETY: `repr(C)`, plain data; `tests` compares its size with the kernel's.
-        unsafe impl Arguments for $name {})*
+        unsafe impl $crate::driver::Arguments for $name {})*
     };
 }
+
+pub(crate) use arguments;
 
 arguments! {
     /// `rows.cu`.
@@ -52,7 +54,7 @@ arguments! {
     Gate { gate_up: Address, bias: Address, out: Address, width: u32, kind: u32, }
     /// `rows.cu`.
     CopyBlocks { kv: Address, pairs: Address, layer_bytes: u64, block_bytes: u32, }
-    /// `rows.cu`.
+    /// `linear.cu`.
     Randomise { values: Address, count: u64, seed: u32, amount: f32, }
     /// `linear.cu`.
     Linear {
@@ -90,8 +92,18 @@ arguments! {
 
 const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
 
-fn source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
+pub(crate) fn source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
     Source { name, text: format!("{PRELUDE}\n{text}"), defines }
+}
+
+/// The source of products.
+pub(crate) fn linear_source() -> Source {
+    source("linear", include_str!("../kernels/linear.cu"), Vec::new())
+}
+
+/// A source that uses the non-linearities of MLPs.
+pub(crate) fn with_activation(text: &str) -> String {
+    format!("{}\n{text}", include_str!("../kernels/activation.cuh"))
 }
 
 /// What kernels are compiled for.
@@ -108,8 +120,13 @@ pub struct Constants {
 impl Constants {
     /// Threads that share a row of the residual stream, four values each where they are enough.
     pub fn row_threads(&self) -> usize {
-        (self.hidden / 4).next_multiple_of(32).clamp(32, 1024)
+        row_threads(self.hidden)
     }
+}
+
+/// Threads that share a row of so many values.
+pub(crate) fn row_threads(width: usize) -> usize {
+    (width / 4).next_multiple_of(32).clamp(32, 1024)
 }
 
 /// All sources of a model.
@@ -126,8 +143,8 @@ pub fn sources(constants: Constants) -> Vec<Source> {
         source("attend", include_str!("../kernels/attend.cu"), defines)
     };
     vec![
-        source("rows", include_str!("../kernels/rows.cu"), rows),
-        source("linear", include_str!("../kernels/linear.cu"), Vec::new()),
+        source("rows", &with_activation(include_str!("../kernels/rows.cu")), rows),
+        linear_source(),
         source("route", include_str!("../kernels/route.cu"), Vec::new()),
         attend("DECODE"),
         attend("SHORT"),
@@ -185,6 +202,29 @@ pub struct LinearKernel {
     pub shared: usize,
 }
 
+/// The kernels of products.
+#[derive(Debug)]
+pub struct ProductKernels {
+    /// By ascending rows of a block.
+    pub linear: [LinearKernel; 3],
+    /// Random weights and inputs.
+    pub randomise: Function,
+}
+
+impl ProductKernels {
+    /// From the compiled [`linear_source`].
+    pub(crate) fn load(module: &Module) -> Result<Self, CudaError> {
+        Ok(Self {
+            linear: [
+                LinearKernel::load(module, ["linear_8_f32", "linear_8_bf16"], [64, 8, 6])?,
+                LinearKernel::load(module, ["linear_32_f32", "linear_32_bf16"], [64, 32, 6])?,
+                LinearKernel::load(module, ["linear_128_f32", "linear_128_bf16"], [128, 128, 4])?,
+            ],
+            randomise: module.function("randomise", 0)?,
+        })
+    }
+}
+
 /// Every kernel, loaded.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named as in the sources")]
@@ -195,9 +235,7 @@ pub struct Kernels {
     pub row_threads: u32,
     pub gate: Function,
     pub copy_blocks: Function,
-    pub randomise: Function,
-    /// By ascending rows of a block.
-    pub linear: [LinearKernel; 3],
+    pub products: ProductKernels,
     pub route: Function,
     pub attend_decode: Function,
     /// For few rows of up to four segments; none where their keys and values don't fit into shared memory.
@@ -240,12 +278,7 @@ impl Kernels {
             row_threads: constants.row_threads() as u32,
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
-            randomise: rows.function("randomise", 0)?,
-            linear: [
-                LinearKernel::load(linear, ["linear_8_f32", "linear_8_bf16"], [64, 8, 6])?,
-                LinearKernel::load(linear, ["linear_32_f32", "linear_32_bf16"], [64, 32, 6])?,
-                LinearKernel::load(linear, ["linear_128_f32", "linear_128_bf16"], [128, 128, 4])?,
-            ],
+            products: ProductKernels::load(linear)?,
             route: route.function("route", 0)?,
             attend_decode: attend.function("attend_decode", attend_shape.decode_shared)?,
             attend_few: fits(attend_shape.few_shared)
@@ -270,7 +303,11 @@ impl Kernels {
 }
 
 /// Compiles all sources side by side, and loads them in order.
-fn load_modules(device: &Device, compiler: &Compiler, sources: &[Source]) -> Result<Vec<Module>, CudaError> {
+pub(crate) fn load_modules(
+    device: &Device,
+    compiler: &Compiler,
+    sources: &[Source],
+) -> Result<Vec<Module>, CudaError> {
     let compiled: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             sources.iter().map(|source| scope.spawn(|| compiler.compiled(source))).collect();

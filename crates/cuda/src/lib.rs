@@ -15,12 +15,14 @@
 //! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`sections`]: a step's arrays.
 //! - [`kernels`]: what is launched; [`products`]: how products are computed; [`program`]: the plan as launches.
 //! - [`weights`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
+//! - [`encoder`]: encoders, which need none of what decoders keep between steps.
 //! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; [`executor`]: the
 //!   executor itself.
 
 pub mod blas;
 pub mod compile;
 pub mod driver;
+pub mod encoder;
 pub mod error;
 pub mod executor;
 pub mod flight;
@@ -38,5 +40,6 @@ mod steps;
 pub mod weights;
 pub mod workspace;
 
+pub use encoder::CudaEncoder;
 pub use error::CudaError;
 pub use executor::{CudaExecutor, CudaOptions};

@@ -31,6 +31,33 @@ pub enum Source {
     Random(u32),
 }
 
+/// A GPU and what NVIDIA brings for it.
+pub(crate) struct Opened {
+    pub(crate) device: Device,
+    pub(crate) compiler: Compiler,
+    /// Absent where cuBLASLt is not installed.
+    pub(crate) blas: Option<Blas>,
+}
+
+impl Opened {
+    /// Opens all of it.
+    pub(crate) fn new(options: &CudaOptions) -> Result<Self, CudaError> {
+        let device = Device::open(&options.search, options.ordinal)?;
+        let properties = device.properties();
+        let major = properties.driver_version / 1000;
+        let compiler =
+            Compiler::new(options.search.compiler(major)?, properties.capability, options.cache.clone())?;
+        let blas = match options.search.products(major) {
+            Ok(library) => Some(Blas::new(library)?),
+            Err(missing) => {
+                tracing::warn!("products are computed by the slower own kernel: {missing}");
+                None
+            }
+        };
+        Ok(Self { device, compiler, blas })
+    }
+}
+
 /// Brings a model onto a GPU.
 pub fn load(
     spec: &DecoderSpec,
@@ -40,19 +67,8 @@ pub fn load(
 ) -> Result<Program, CudaError> {
     let plan = Plan::new(spec);
     let model = ModelShape::new(spec, &plan)?;
-    let device = Device::open(&options.search, options.ordinal)?;
-    let properties = device.properties().clone();
-    let major = properties.driver_version / 1000;
-    let compiler =
-        Compiler::new(options.search.compiler(major)?, properties.capability, options.cache.clone())?;
+    let Opened { device, compiler, blas } = Opened::new(options)?;
     let kernels = Kernels::load(&device, &compiler, compiled_for(spec))?;
-    let blas = match options.search.products(major) {
-        Ok(library) => Some(Blas::new(library)?),
-        Err(missing) => {
-            tracing::warn!("products are computed by the slower own kernel: {missing}");
-            None
-        }
-    };
     let stream = device.stream()?;
     let step = StepShape::new(&model, options.step_tokens, options.step_rows);
     let budget = Budget::new(&device, &plan, &model, &step)?;
@@ -61,11 +77,11 @@ pub fn load(
         Source::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
         Source::Random(seed) => WeightSource::Random(*seed),
     };
-    let weights = Weights::upload(&stream, &kernels, spec, &plan, &from, progress)?;
+    let weights = Weights::upload(&stream, &kernels.products, spec, &plan, &from, progress)?;
     let buffer = device.allocate(Workspace::bytes(&model, &step))?;
     let workspace = Workspace::new(&model, &step, &buffer, &stream)?;
     let kv = device.allocate(blocks * model.block_bytes())?;
-    let products = Products::new(blas, &workspace);
+    let products = Products::new(blas, workspace.product_bytes, workspace.product_finished);
     let constants = Constants::new(spec);
     let mut program = Program {
         stream,
@@ -81,7 +97,7 @@ pub fn load(
         blocks,
         products,
     };
-    tune(&mut program, &properties.name, options)?;
+    tune(&mut program, &device.properties().name, options)?;
     Ok(program)
 }
 
@@ -132,15 +148,20 @@ impl Budget {
     }
 }
 
-fn gigabytes(bytes: usize) -> String {
+/// Bytes for people.
+pub(crate) fn gigabytes(bytes: usize) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
 /// Chooses how products are computed.
 fn tune(program: &mut Program, device: &str, options: &CudaOptions) -> Result<(), CudaError> {
     let wanted = wanted(program);
-    let bench =
-        Bench { stream: &program.stream, kernels: &program.kernels, device, cache: options.cache.as_deref() };
+    let bench = Bench {
+        stream: &program.stream,
+        kernels: &program.kernels.products,
+        device,
+        cache: options.cache.as_deref(),
+    };
     program.products.tune(&bench, &wanted)
 }
 

@@ -168,7 +168,7 @@ impl Run<'_> {
         let Program { stream, kernels, weights, workspace, products, plan, .. } = self.program;
         let key = ProductKey::new(plan.matrix(matrix), self.class);
         let operands = Operands { w: weights.matrix(matrix), x: workspace.slot(from), y: workspace.slot(to) };
-        products.run(stream, kernels, key, operands)
+        products.run(stream, &kernels.products, key, operands)
     }
 
     fn expert_linear(&self, matrix: MatrixId, from: Slot, to: Slot, top_k: usize) -> Result<(), CudaError> {
@@ -177,7 +177,14 @@ impl Run<'_> {
         // Only the first product reads tokens; the second reads what the first gave for each pair.
         let share = if from == Slot::Normed { top_k } else { 1 };
         let lists = products::Lists { lists: workspace.expert_lists, counts: workspace.expert_counts, share };
-        products.run_experts(stream, kernels, plan.matrix(matrix), self.rows() * top_k, operands, lists)
+        products.run_experts(
+            stream,
+            &kernels.products,
+            plan.matrix(matrix),
+            self.rows() * top_k,
+            operands,
+            lists,
+        )
     }
 
     fn route(

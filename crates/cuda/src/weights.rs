@@ -13,7 +13,7 @@ use ropeway_weights::{Checkpoint, Tensor};
 
 use crate::driver::{Address, Buffer, Device, Event, Pinned, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Kernels, Randomise};
+use crate::kernels::{ProductKernels, Randomise};
 use crate::plan::{MatrixId, MatrixPlan, MatrixRole, Plan, VectorId, VectorPlan, VectorRole, aligned};
 
 /// Bytes of one piece of the ring: long enough for copies at full speed.
@@ -41,7 +41,7 @@ impl Weights {
     /// Allocates and fills all weights of a plan.
     pub fn upload(
         stream: &Stream,
-        kernels: &Kernels,
+        kernels: &ProductKernels,
         spec: &DecoderSpec,
         plan: &Plan,
         source: &WeightSource<'_>,
@@ -100,7 +100,7 @@ fn matrix_bytes(matrix: &MatrixPlan) -> usize {
 
 fn randomise(
     stream: &Stream,
-    kernels: &Kernels,
+    kernels: &ProductKernels,
     matrix: &MatrixPlan,
     values: Address,
     seed: u32,
@@ -239,14 +239,15 @@ fn angles(spec: &DecoderSpec, rope: usize) -> Vec<f32> {
 }
 
 /// Pinned memory that is filled by threads and copied to the device in turn.
-struct Ring<'a> {
+pub(crate) struct Ring<'a> {
     stream: &'a Stream,
     pieces: Vec<(Pinned, Event)>,
     next: usize,
 }
 
 impl<'a> Ring<'a> {
-    fn new(stream: &'a Stream) -> Result<Self, CudaError> {
+    /// A ring of pinned memory.
+    pub(crate) fn new(stream: &'a Stream) -> Result<Self, CudaError> {
         let device: &Device = stream.device();
         let piece = |_| Ok::<_, CudaError>((device.allocate_pinned(PIECE)?, device.event()?));
         Ok(Self { stream, pieces: (0..PIECES).map(piece).collect::<Result<_, _>>()?, next: 0 })
@@ -263,7 +264,8 @@ impl<'a> Ring<'a> {
         Ok(bytes)
     }
 
-    fn write_rows(&mut self, to: Address, tensors: &[Tensor]) -> Result<(), CudaError> {
+    /// Writes tensors one under the other as bf16.
+    pub(crate) fn write_rows(&mut self, to: Address, tensors: &[Tensor]) -> Result<(), CudaError> {
         let mut at = 0;
         for tensor in tensors {
             let row_bytes = tensor.cols() * 2;
@@ -279,7 +281,8 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    fn write_values(&mut self, to: Address, values: &[f32]) -> Result<(), CudaError> {
+    /// Writes values as they are.
+    pub(crate) fn write_values(&mut self, to: Address, values: &[f32]) -> Result<(), CudaError> {
         for (index, values) in values.chunks(PIECE / 4).enumerate() {
             self.pass(to.plus(index * PIECE), |piece| {
                 for (bytes, value) in piece.chunks_exact_mut(4).zip(values) {
@@ -291,7 +294,8 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    fn finish(self) -> Result<(), CudaError> {
+    /// Waits until all of it is written.
+    pub(crate) fn finish(self) -> Result<(), CudaError> {
         Ok(self.stream.synchronize()?)
     }
 }

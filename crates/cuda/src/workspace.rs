@@ -51,13 +51,15 @@ pub struct Workspace {
     pub arrays: Address,
 }
 
-struct Cutter {
-    base: u64,
-    used: usize,
+/// Cuts one allocation into places.
+pub(crate) struct Cutter {
+    pub(crate) base: u64,
+    pub(crate) used: usize,
 }
 
 impl Cutter {
-    fn take(&mut self, bytes: usize) -> Address {
+    /// The next place.
+    pub(crate) fn take(&mut self, bytes: usize) -> Address {
         let address = Address(self.base + self.used as u64);
         self.used += bytes.next_multiple_of(256);
         address

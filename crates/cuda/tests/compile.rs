@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use ropeway_cuda::compile::Compiler;
+use ropeway_cuda::encoder::kernels::{EncoderConstants, sources as encoder_sources};
 use ropeway_cuda::kernels::{Constants, sources};
 use ropeway_cuda::libraries::Search;
 
@@ -27,8 +28,12 @@ fn every_kernel_compiles_for_every_generation_and_spills_little() {
         };
         let compiler = Compiler::new(library, capability, None).expect("a compiler");
         let mut compiled_before = HashSet::new();
-        for (head_dim, hidden, capped) in [(64, 576, false), (128, 4096, false), (256, 2304, true)] {
-            for source in sources(Constants { head_dim, hidden, capped }) {
+        for (head_dim, hidden, capped) in
+            [(32, 384, false), (64, 576, false), (128, 4096, false), (256, 2304, true)]
+        {
+            let encoder = (head_dim <= 128).then(|| encoder_sources(EncoderConstants { hidden, head_dim }));
+            let decoder = sources(Constants { head_dim, hidden, capped });
+            for source in decoder.into_iter().chain(encoder.into_iter().flatten()) {
                 if !compiled_before.insert((source.name, source.defines.clone())) {
                     continue;
                 }

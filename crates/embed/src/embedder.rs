@@ -11,6 +11,7 @@ use ropeway_batcher::{Answer, BatchRecord, Batcher, Failed, Load, Settings, Tota
 use ropeway_executor::Class;
 use ropeway_machine::{Machine, Threads};
 use ropeway_model::LoadOptions;
+use ropeway_model::encoder::device::DeviceEncoder;
 use ropeway_model::encoder::pooling::normalise;
 use ropeway_model::load::Progress;
 use ropeway_text::Tokenizer;
@@ -48,6 +49,20 @@ impl EmbedderOptions {
     /// The defaults on a machine.
     pub fn on(machine: Machine) -> Self {
         Self { machine, load: LoadOptions::default(), batching: Settings::default(), max_tokens: MOST_TOKENS }
+    }
+
+    /// Most tokens of a pass of texts, unless a single one is longer.
+    pub fn pass_tokens(&self) -> usize {
+        self.batching.max_tokens.clamp(1, MOST_TOKENS)
+    }
+
+    fn pass_options(&self) -> PassOptions {
+        PassOptions {
+            machine: self.machine.clone(),
+            load: self.load,
+            pass_tokens: self.pass_tokens(),
+            max_tokens: self.max_tokens.min(MOST_TOKENS),
+        }
     }
 }
 
@@ -96,17 +111,32 @@ impl Embedder {
         progress: Progress<'_>,
     ) -> Result<Self, EmbedError> {
         let recipe = Recipe::of(checkpoint)?;
+        let (passes, facts) = Passes::load(checkpoint, &recipe, &options.pass_options(), progress)?;
+        Ok(Self::start(checkpoint, recipe, options, passes, facts))
+    }
+
+    /// Starts a checkpoint's model that is loaded on a device of its own.
+    pub fn on_device(
+        checkpoint: &Checkpoint,
+        encoder: Box<dyn DeviceEncoder>,
+        options: &EmbedderOptions,
+    ) -> Result<Self, EmbedError> {
+        let recipe = Recipe::of(checkpoint)?;
+        let (passes, facts) = Passes::on_device(encoder, &recipe, &options.pass_options());
+        Ok(Self::start(checkpoint, recipe, options, passes, facts))
+    }
+
+    fn start(
+        checkpoint: &Checkpoint,
+        recipe: Recipe,
+        options: &EmbedderOptions,
+        passes: Passes,
+        facts: Facts,
+    ) -> Self {
         let tokenizer = Tokenizer::from_checkpoint(checkpoint).ok();
-        let pass_options = PassOptions {
-            machine: options.machine.clone(),
-            load: options.load,
-            pass_tokens: options.batching.max_tokens.clamp(1, MOST_TOKENS),
-            max_tokens: options.max_tokens.min(MOST_TOKENS),
-        };
-        let (passes, facts) = Passes::load(checkpoint, &recipe, &pass_options, progress)?;
         let batcher = Batcher::spawn("embedder", options.batching, passes);
         let reader = Reader { tokenizer, recipe, limit: facts.max_tokens, vocab: facts.vocab };
-        Ok(Self { batcher, reader, facts, squash: Squash::of(checkpoint) })
+        Self { batcher, reader, facts, squash: Squash::of(checkpoint) }
     }
 
     /// What there is to know about the model.
@@ -182,7 +212,7 @@ struct Finish {
 
 impl Finish {
     fn apply(self, answer: Result<Values, Failed>) -> Result<Embedding, EmbedError> {
-        let mut vector = answer?.map_err(|_| EmbedError::NotFinite)?;
+        let mut vector = answer?.map_err(EmbedError::from)?;
         vector.truncate(self.dimensions);
         if self.normalise {
             normalise(&mut vector);
@@ -245,7 +275,7 @@ impl Squash {
     }
 
     fn apply(self, answer: Result<Values, Failed>, tokens: usize) -> Result<Score, EmbedError> {
-        let values = answer?.map_err(|_| EmbedError::NotFinite)?;
+        let values = answer?.map_err(EmbedError::from)?;
         let raw = values.first().copied().ok_or(EmbedError::NotFinite)?;
         let relevance = match self {
             Self::Sigmoid => 1.0 / (1.0 + (-raw).exp()),

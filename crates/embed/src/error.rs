@@ -6,6 +6,8 @@ use ropeway_batcher::{Failed, Rejected};
 use ropeway_model::{LoadError, SpecError};
 use ropeway_text::TextError;
 
+use crate::passes::NoValues;
+
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedError {
@@ -77,6 +79,18 @@ pub enum EmbedError {
     /// NaN or infinity.
     #[error("the model produced no finite vector for this text; its weights are damaged")]
     NotFinite,
+    /// The GPU.
+    #[error("the device that computes this model failed: {0}; try again")]
+    Device(String),
+}
+
+impl From<NoValues> for EmbedError {
+    fn from(reason: NoValues) -> Self {
+        match reason {
+            NoValues::NotFinite => Self::NotFinite,
+            NoValues::Device(reason) => Self::Device(reason),
+        }
+    }
 }
 
 impl From<SpecError> for EmbedError {

@@ -1,9 +1,10 @@
 //! The model itself: batches of texts in, a vector or a score per text out. Owned by the worker's thread.
 //!
-//! `encoder.rs` and `decoder.rs` have what is particular to each kind of model. A batch runs as one pass of ragged texts,
+//! `encoder.rs` and `decoder.rs` have what is particular to each kind of model, `device.rs` what runs elsewhere. A batch runs as one pass of ragged texts,
 //! or several where it has more tokens than a pass may. Between layers it yields the machine to other models.
 
 mod decoder;
+mod device;
 mod encoder;
 
 use std::ops::Range;
@@ -14,12 +15,14 @@ use ropeway_executor::Class;
 use ropeway_kernels::kv::BLOCK;
 use ropeway_machine::{LeaseRequest, Machine, Tenant};
 use ropeway_model::LoadOptions;
+use ropeway_model::encoder::device::{DeviceEncoder, DeviceFailure};
 use ropeway_model::encoder::{EncoderSpec, Pooling};
 use ropeway_model::load::Progress;
 use ropeway_weights::Checkpoint;
 
 use crate::{EmbedError, Recipe};
 use decoder::DecoderNet;
+use device::DeviceNet;
 use encoder::EncoderNet;
 
 /// One text, ready to compute.
@@ -45,11 +48,16 @@ pub enum Wanted {
 }
 
 /// A pooled vector, or a score as the only value.
-pub type Values = Result<Vec<f32>, NotFinite>;
+pub type Values = Result<Vec<f32>, NoValues>;
 
-/// A result with NaN or infinity in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotFinite;
+/// Why a text has no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoValues {
+    /// NaN or infinity is in it.
+    NotFinite,
+    /// The device that was to compute it failed, for this reason.
+    Device(String),
+}
 
 /// How the model runs.
 #[derive(Clone, Debug)]
@@ -66,7 +74,6 @@ pub struct PassOptions {
 
 /// A loaded model and everything its passes write.
 pub struct Passes {
-    tenant: Tenant,
     net: Net,
     pooling: Pooling,
     flat: Flat,
@@ -75,8 +82,9 @@ pub struct Passes {
 }
 
 enum Net {
-    Encoder(Box<EncoderNet>),
-    Decoder(Box<DecoderNet>),
+    Encoder(Tenant, Box<EncoderNet>),
+    Decoder(Tenant, Box<DecoderNet>),
+    Device(DeviceNet),
 }
 
 /// What one pass computes.
@@ -136,17 +144,32 @@ impl Passes {
         progress: Progress<'_>,
     ) -> Result<(Passes, Facts), EmbedError> {
         let mut compute = options.machine.loading_compute();
-        let limit = recipe.max_tokens.unwrap_or(usize::MAX).min(options.max_tokens).max(1);
+        let limit = longest(recipe, options);
         let (net, facts) = if EncoderSpec::describes(checkpoint) {
             let (net, facts) = EncoderNet::load(checkpoint, limit, options, &mut compute, progress)?;
-            (Net::Encoder(Box::new(net)), facts)
+            let tenant = options.machine.join(net.layers(), compute.scratch_bytes());
+            (Net::Encoder(tenant, Box::new(net)), facts)
         } else {
             let (net, facts) = DecoderNet::load(checkpoint, recipe, limit, options, &mut compute, progress)?;
-            (Net::Decoder(Box::new(net)), facts)
+            let tenant = options.machine.join(net.layers(), compute.scratch_bytes());
+            (Net::Decoder(tenant, Box::new(net)), facts)
         };
-        let tenant = options.machine.join(net.layers(), compute.scratch_bytes());
-        let (pooling, flat, waited) = (recipe.pooling, Flat::default(), Duration::ZERO);
-        Ok((Passes { tenant, net, pooling, flat, waited }, facts))
+        Ok((Self::of(net, recipe), facts))
+    }
+
+    /// A model that is loaded on a device of its own.
+    pub fn on_device(
+        encoder: Box<dyn DeviceEncoder>,
+        recipe: &Recipe,
+        options: &PassOptions,
+    ) -> (Passes, Facts) {
+        let net = DeviceNet(encoder);
+        let facts = net.facts(longest(recipe, options));
+        (Self::of(Net::Device(net), recipe), facts)
+    }
+
+    fn of(net: Net, recipe: &Recipe) -> Self {
+        Passes { net, pooling: recipe.pooling, flat: Flat::default(), waited: Duration::ZERO }
     }
 
     /// Results of one pass.
@@ -154,8 +177,15 @@ impl Passes {
         self.flat.fill(jobs);
         let pass = Pass { jobs, flat: &self.flat, pooling: self.pooling };
         let Computed { values, waited } = match &mut self.net {
-            Net::Encoder(net) => net.run(&mut self.tenant, &pass),
-            Net::Decoder(net) => net.run(&mut self.tenant, &pass),
+            Net::Encoder(tenant, net) => net.run(tenant, &pass),
+            Net::Decoder(tenant, net) => net.run(tenant, &pass),
+            Net::Device(net) => match net.run(&pass) {
+                Ok(values) => Computed { values, waited: Duration::ZERO },
+                Err(DeviceFailure(reason)) => {
+                    tracing::error!("a pass failed on its device: {reason}");
+                    return vec![Err(NoValues::Device(reason)); jobs.len()];
+                }
+            },
         };
         self.waited += waited;
         values.into_iter().map(finite).collect()
@@ -163,16 +193,17 @@ impl Passes {
 
     fn pass_tokens(&self) -> usize {
         match &self.net {
-            Net::Encoder(net) => net.tokens(),
-            Net::Decoder(net) => net.tokens(),
+            Net::Encoder(_, net) => net.tokens(),
+            Net::Decoder(_, net) => net.tokens(),
+            Net::Device(net) => net.0.tokens(),
         }
     }
 
     /// What a text takes of a pass.
     fn room_of(&self, job: &Job) -> usize {
         match self.net {
-            Net::Encoder(_) => job.tokens.len(),
-            Net::Decoder(_) => job.tokens.len().next_multiple_of(BLOCK),
+            Net::Encoder(..) | Net::Device(_) => job.tokens.len(),
+            Net::Decoder(..) => job.tokens.len().next_multiple_of(BLOCK),
         }
     }
 }
@@ -198,20 +229,16 @@ impl Worker<Job, Values> for Passes {
     }
 }
 
-impl Net {
-    fn layers(&self) -> usize {
-        match self {
-            Self::Encoder(net) => net.layers(),
-            Self::Decoder(net) => net.layers(),
-        }
-    }
+/// The longest text.
+fn longest(recipe: &Recipe, options: &PassOptions) -> usize {
+    recipe.max_tokens.unwrap_or(usize::MAX).min(options.max_tokens).max(1)
 }
 
 fn finite(values: Vec<f32>) -> Values {
     if values.iter().all(|value| value.is_finite()) && !values.is_empty() {
         Ok(values)
     } else {
-        Err(NotFinite)
+        Err(NoValues::NotFinite)
     }
 }
 

@@ -65,7 +65,7 @@ pub fn at_most(texts: usize, field: &str) -> Result<(), RequestError> {
 pub fn failed(error: &EmbedError, index: usize) -> RequestError {
     let numbered = format!("input[{index}]: {error}");
     match error {
-        EmbedError::Rejected(Rejected::Full { .. } | Rejected::Stopped) => {
+        EmbedError::Rejected(Rejected::Full { .. } | Rejected::Stopped) | EmbedError::Device(_) => {
             RequestError::new(ErrorKind::Overloaded, error.to_string())
         }
         EmbedError::TooLong { .. } => {

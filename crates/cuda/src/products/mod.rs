@@ -16,10 +16,10 @@ pub use self::tune::{Bench, Wanted};
 use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch};
 use crate::driver::{Address, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Kernels, Linear, LinearKernel};
+use crate::kernels::{Linear, LinearKernel, ProductKernels};
 use crate::plan::{MatrixPlan, Results};
 use crate::shape::RowClass;
-use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES, Workspace};
+use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES};
 
 /// What decides how a product is computed, besides the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +36,11 @@ impl ProductKey {
     pub fn new(matrix: &MatrixPlan, class: RowClass) -> Self {
         let MatrixPlan { outputs, inputs, slices, results, .. } = *matrix;
         Self { outputs, inputs, slices, results, class }
+    }
+
+    /// The product of a matrix that is computed in one piece, with results in f32.
+    pub fn plain([outputs, inputs]: [usize; 2], class: RowClass) -> Self {
+        Self { outputs, inputs, slices: 1, results: Results::F32, class }
     }
 
     fn name(&self) -> String {
@@ -100,9 +105,11 @@ pub struct Products {
 
 impl Products {
     /// Products by the library if there is one.
-    pub fn new(blas: Option<Blas>, workspace: &Workspace) -> Self {
-        let scratch = Scratch { address: workspace.product_bytes, bytes: PRODUCT_BYTES };
-        Self { blas, choices: HashMap::new(), scratch, finished: workspace.product_finished }
+    ///
+    /// `bytes` and `finished` are [`PRODUCT_BYTES`] of scratch and [`PRODUCT_TILES`] counters of zero on the device.
+    pub fn new(blas: Option<Blas>, bytes: Address, finished: Address) -> Self {
+        let scratch = Scratch { address: bytes, bytes: PRODUCT_BYTES };
+        Self { blas, choices: HashMap::new(), scratch, finished }
     }
 
     /// How each tuned product is computed, and in how many microseconds; sorted.
@@ -127,7 +134,7 @@ impl Products {
     pub fn run(
         &self,
         stream: &Stream,
-        kernels: &Kernels,
+        kernels: &ProductKernels,
         key: ProductKey,
         operands: Operands,
     ) -> Result<(), CudaError> {
@@ -166,7 +173,7 @@ impl Products {
     fn own(
         &self,
         stream: &Stream,
-        kernels: &Kernels,
+        kernels: &ProductKernels,
         key: ProductKey,
         operands: Operands,
     ) -> Result<(), CudaError> {
@@ -205,7 +212,7 @@ impl Products {
     pub fn run_experts(
         &self,
         stream: &Stream,
-        kernels: &Kernels,
+        kernels: &ProductKernels,
         matrix: &MatrixPlan,
         pairs: usize,
         operands: Operands,
@@ -232,7 +239,7 @@ impl Products {
     }
 }
 
-fn kernel_for(kernels: &Kernels, rows: usize) -> &LinearKernel {
+fn kernel_for(kernels: &ProductKernels, rows: usize) -> &LinearKernel {
     let [.., largest] = &kernels.linear;
     kernels.linear.iter().find(|kernel| rows <= kernel.rows).unwrap_or(largest)
 }

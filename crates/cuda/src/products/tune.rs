@@ -7,7 +7,7 @@ use super::{Choice, ProductKey, Products, Recipe};
 use crate::blas::{Blas, Operands, ProductShape, Splits};
 use crate::driver::{Address, Event, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Kernels, Randomise};
+use crate::kernels::{ProductKernels, Randomise};
 use crate::shape::RowClass;
 
 /// Rows that are compared with the judge's.
@@ -29,7 +29,7 @@ pub struct Bench<'a> {
     /// Where work is queued.
     pub stream: &'a Stream,
     /// The judge, and random inputs.
-    pub kernels: &'a Kernels,
+    pub kernels: &'a ProductKernels,
     /// The device's name.
     pub device: &'a str,
     /// The folder that remembers.

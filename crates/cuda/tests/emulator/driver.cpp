@@ -49,7 +49,9 @@ Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void *) { ac
 Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void *) { act([=] { memset((void *)to, value, bytes); }); return 0; }
 Result cuStreamCreate(void **stream, unsigned) { *stream = (void *)1; return 0; }
 Result cuStreamDestroy_v2(void *) { return 0; }
-Result cuStreamSynchronize(void *) { return 0; }
+// While the file that ROPEWAY_EMULATED_LOSS names exists, the device is lost: an illegal address was read.
+static Result lost() { const char *loss = getenv("ROPEWAY_EMULATED_LOSS"); return loss && access(loss, F_OK) == 0 ? 700 : 0; }
+Result cuStreamSynchronize(void *) { return lost(); }
 Result cuStreamBeginCapture_v2(void *, int) { capturing = new Graph; return 0; }
 Result cuStreamEndCapture(void *, void **graph) { *graph = capturing; capturing = nullptr; return 0; }
 Result cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long) { *executable = new Graph(*(Graph *)graph); return 0; }
@@ -59,8 +61,7 @@ Result cuGraphDestroy(void *graph) { delete (Graph *)graph; return 0; }
 Result cuEventCreate(void **event, unsigned) { *event = (void *)1; return 0; }
 Result cuEventDestroy_v2(void *) { return 0; }
 Result cuEventRecord(void *, void *) { return 0; }
-// While the file that ROPEWAY_EMULATED_LOSS names exists, the device is lost: an illegal address was read.
-Result cuEventSynchronize(void *) { const char *loss = getenv("ROPEWAY_EMULATED_LOSS"); return loss && access(loss, F_OK) == 0 ? 700 : 0; }
+Result cuEventSynchronize(void *) { return lost(); }
 Result cuEventElapsedTime(float *milliseconds, void *, void *) { *milliseconds = 0.01f; return 0; }
 Result cuModuleLoadData(void **module, const void *image) {
     // The image is a shared library with its length in front.

@@ -7,8 +7,10 @@
 //! # Layout
 //! - [`spec`]: what an encoder is. `families/encoders` makes it from a checkpoint.
 //! - `names`, [`tensors`]: a checkpoint's tensors by what they do; `load` packs them. [`work`]: the memory a pass runs in.
+//! - [`device`]: the same pass elsewhere than on the CPU's threads.
 //! - [`pooling`]: from a text's vectors to one. [`score`]: from there to a relevance, for cross-encoders.
 
+pub mod device;
 mod load;
 mod names;
 pub mod pooling;

@@ -1,0 +1,109 @@
+//! The kernels of encoders, and the arguments they take, field for field as in `kernels/encode.cu`.
+
+#![allow(unsafe_code, reason = "the layouts are promised to the driver")]
+
+use ropeway_model::encoder::EncoderSpec;
+
+use crate::compile::{Compiler, Source};
+use crate::driver::{Address, Device, Function};
+use crate::error::CudaError;
+use crate::kernels::{
+    ProductKernels, arguments, linear_source, load_modules, row_threads, source, with_activation,
+};
+
+/// Tokens of an item of attention, and of a tile of keys.
+pub const TILE: usize = 64;
+
+/// Tiles of keys, and of values, in shared memory.
+const TILES: usize = 4;
+
+arguments! {
+    /// `encode.cu`.
+    Norm { weight: Address, bias: Address, eps: f32, width: u32, }
+    /// `encode.cu`.
+    EncodeEmbed {
+        tokens: Address, types: Address, places: Address, words: Address, positions: Address, kinds: Address,
+        hidden: Address, ready: Address, norm: Norm, first: u32, unused: u32,
+    }
+    /// `encode.cu`.
+    EncodeNorm {
+        hidden: Address, branch: Address, bias: Address, ready: Address, norm: Norm, stays: u32, unused: u32,
+    }
+    /// `encode.cu`.
+    EncodeRoute {
+        projections: Address, bias: Address, angles: Address, places: Address, routed: Address,
+        width: u32, pairs: u32, interleaved: u32, unused: u32,
+    }
+    /// `encode.cu`.
+    EncodeAttend {
+        routed: Address, out: Address, items: Address, count: Address, distances: Address,
+        heads: u32, longest: u32, reach: u32, scale: f32,
+    }
+    /// `encode.cu`.
+    EncodeActivate { inner: Address, bias: Address, out: Address, width: u32, kind: u32, gated: u32, unused: u32, }
+    /// `encode.cu`.
+    EncodePool { hidden: Address, texts: Address, out: Address, ready: Address, width: u32, how: u32, }
+}
+
+/// What kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncoderConstants {
+    /// Values of the residual stream.
+    pub hidden: usize,
+    /// Values of a head.
+    pub head_dim: usize,
+}
+
+/// All sources of an encoder.
+pub fn sources(constants: EncoderConstants) -> Vec<Source> {
+    let EncoderConstants { hidden, head_dim } = constants;
+    let threads = row_threads(hidden);
+    let defines = vec![
+        format!("ROW_THREADS={threads}"),
+        format!("GROUPS={}", hidden.div_ceil(4 * threads)),
+        format!("HEAD_DIM={head_dim}"),
+    ];
+    let encode = source("encode", &with_activation(include_str!("../../kernels/encode.cu")), defines);
+    vec![encode, linear_source()]
+}
+
+/// Every kernel of an encoder, loaded.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "named as in the sources")]
+pub struct EncoderKernels {
+    pub embed: Function,
+    pub norm: Function,
+    pub route: Function,
+    pub attend: Function,
+    pub activate: Function,
+    pub pool: Function,
+    pub products: ProductKernels,
+    /// Threads of `embed` and `norm`.
+    pub row_threads: u32,
+    /// Shared memory of `attend`.
+    pub attend_shared: usize,
+}
+
+impl EncoderKernels {
+    /// Compiles what the cache does not have, and loads all.
+    pub fn load(device: &Device, compiler: &Compiler, spec: &EncoderSpec) -> Result<Self, CudaError> {
+        let modules = load_modules(
+            device,
+            compiler,
+            &sources(EncoderConstants { hidden: spec.hidden, head_dim: spec.head_dim }),
+        )?;
+        let [encode, linear] = &modules[..] else { unreachable!("every source makes a module") };
+        let attend_shared = TILES * TILE * (spec.head_dim * 2 + 16);
+        Ok(Self {
+            embed: encode.function("encode_embed", 0)?,
+            norm: encode.function("encode_norm", 0)?,
+            route: encode.function("encode_route", 0)?,
+            attend: encode.function("encode_attend", attend_shared)?,
+            activate: encode.function("encode_activate", 0)?,
+            pool: encode.function("encode_pool", 0)?,
+            products: ProductKernels::load(linear)?,
+            row_threads: row_threads(spec.hidden) as u32,
+            attend_shared,
+        })
+    }
+}
