@@ -10,7 +10,8 @@ use ropeway_model::encoder::{Pooling, Texts};
 use ropeway_weights::Checkpoint;
 
 fn encode(encoder: &mut CudaEncoder) -> Result<Encoded, String> {
-    let texts = Texts { tokens: &[5, 6, 7], types: &[], rows: &[0..3] };
+    let rows = 0..3;
+    let texts = Texts { tokens: &[5, 6, 7], types: &[], rows: std::slice::from_ref(&rows) };
     let asked = Asked { vectors: Some(Pooling::Mean), scores: false };
     encoder.encode(&texts, asked).map_err(|failure| failure.0)
 }
