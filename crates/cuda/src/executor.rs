@@ -133,6 +133,13 @@ impl CudaExecutor {
             .collect())
     }
 
+    /// Runs a batch's tokens and gives the normed residual stream of its rows, in place of logits. Waits for the device.
+    pub fn vectors(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, ExecutorError> {
+        let loaded = self.loaded()?;
+        batch.check(loaded.limits())?;
+        loaded.vectors(batch).map_err(|error| self.notice(error))
+    }
+
     fn loaded(&mut self) -> Result<&mut Loaded, ExecutorError> {
         self.loaded.as_mut().ok_or_else(|| ExecutorError::Lost("it has to be restarted".into()))
     }

@@ -40,6 +40,6 @@ mod steps;
 pub mod weights;
 pub mod workspace;
 
-pub use encoder::CudaEncoder;
+pub use encoder::{CudaEncoder, CudaTextDecoder};
 pub use error::CudaError;
 pub use executor::{CudaExecutor, CudaOptions};

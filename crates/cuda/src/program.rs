@@ -92,6 +92,15 @@ impl Program {
         self.plan.head.iter().try_for_each(|op| run.op(op))
     }
 
+    /// Queues what the head does before its product: the norm of picked rows.
+    pub fn head_norm(&self, class: RowClass) -> Result<(), CudaError> {
+        let sections = Sections::new(&self.model, &self.step, class);
+        let filled = Filled { class, prompts: false, decodes: Decodes::None };
+        let run = Run { program: self, class, filled, sections };
+        let mut norm = self.plan.head.iter().filter(|op| matches!(op, Op::Residual { .. }));
+        norm.try_for_each(|op| run.op(op))
+    }
+
     fn layer_kv(&self, layer: usize) -> Address {
         self.kv.address().plus(layer * self.blocks * self.model.layer_block_bytes())
     }

@@ -232,6 +232,26 @@ impl Loaded {
         Ok(())
     }
 
+    /// Runs the layers of a batch, and reads the normed residual stream of its rows.
+    pub(crate) fn vectors(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, CudaError> {
+        self.program.stream.device().enter()?;
+        let Some(mut flight) = self.idle.pop() else {
+            return Err(CudaError::Shape("more steps in flight than there is memory for".into()));
+        };
+        let queued = self.queue_layers(&mut flight, batch);
+        self.idle.push(flight);
+        queued?;
+        let Program { stream, model, workspace, .. } = &self.program;
+        self.program.head_norm(RowClass::of(batch.rows.len()))?;
+        let words = batch.rows.len() * model.hidden / 2;
+        let mut normed = stream.device().allocate_pinned(words * 4)?;
+        stream.download(&mut normed, workspace.normed, words * 4)?;
+        stream.synchronize()?;
+        let halves = |pair: &u32| [pair << 16, pair & 0xffff_0000].map(f32::from_bits);
+        let rows = normed.words_mut().chunks_exact(model.hidden / 2);
+        Ok(rows.map(|row| row.iter().flat_map(halves).collect()).collect())
+    }
+
     /// Waits for the oldest step in flight, and reads its results.
     pub(crate) fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), CudaError> {
         let Some(mut flight) = self.flying.pop_front() else { return Ok(()) };

@@ -4,15 +4,15 @@ mod emulator;
 
 use std::path::{Path, PathBuf};
 
-use ropeway_cuda::{CudaEncoder, CudaOptions};
+use ropeway_cuda::{CudaEncoder, CudaOptions, CudaTextDecoder};
 use ropeway_embed::{EmbedOptions, Embedder, EmbedderOptions, Input};
 use ropeway_executor::Class;
 use ropeway_model::encoder::device::{Asked, DeviceEncoder};
-use ropeway_model::encoder::{Pooling, Texts};
+use ropeway_model::encoder::{EncoderSpec, Pooling, Texts};
 use ropeway_weights::Checkpoint;
 use serde_json::Value;
 
-const EMBEDDERS: [&str; 8] = [
+const EMBEDDERS: [&str; 9] = [
     "bert",
     "bert.f16.gguf",
     "xlm-roberta",
@@ -21,6 +21,7 @@ const EMBEDDERS: [&str; 8] = [
     "nomic-bert",
     "nomic-bert.f16.gguf",
     "modernbert",
+    "qwen3-embedding",
 ];
 const RANKERS: [&str; 3] = ["cross-bert", "cross-xlm-roberta", "cross-modernbert"];
 
@@ -49,8 +50,13 @@ fn encoder(name: &str, options: &CudaOptions) -> CudaEncoder {
 
 fn embedder(name: &str, options: &CudaOptions) -> Embedder {
     let checkpoint = Checkpoint::open(&folder(name)).expect("a checkpoint");
-    let options = Box::new(encoder(name, options));
-    Embedder::on_device(&checkpoint, options, &EmbedderOptions::default()).expect("an embedder")
+    let model: Box<dyn DeviceEncoder> = if EncoderSpec::describes(&checkpoint) {
+        Box::new(encoder(name, options))
+    } else {
+        let decoder = CudaTextDecoder::load(&checkpoint, 256, options.clone(), &mut |_, _| {});
+        Box::new(decoder.unwrap_or_else(|error| panic!("{name}: {error}")))
+    };
+    Embedder::on_device(&checkpoint, model, &EmbedderOptions::default()).expect("an embedder")
 }
 
 fn cosine(got: &[f32], want: &[f64]) -> f64 {

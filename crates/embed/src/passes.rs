@@ -195,14 +195,15 @@ impl Passes {
         match &self.net {
             Net::Encoder(_, net) => net.tokens(),
             Net::Decoder(_, net) => net.tokens(),
-            Net::Device(net) => net.0.tokens(),
+            Net::Device(net) => net.0.facts().pass_tokens,
         }
     }
 
     /// What a text takes of a pass.
     fn room_of(&self, job: &Job) -> usize {
-        match self.net {
-            Net::Encoder(..) | Net::Device(_) => job.tokens.len(),
+        match &self.net {
+            Net::Encoder(..) => job.tokens.len(),
+            Net::Device(net) => net.0.room(job.tokens.len()),
             Net::Decoder(..) => job.tokens.len().next_multiple_of(BLOCK),
         }
     }

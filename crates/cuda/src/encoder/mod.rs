@@ -6,6 +6,7 @@
 //! ```
 //! The rest of this crate computes decoders; products, memory and upload are shared. A text's bits depend on that text alone.
 
+mod decoder;
 pub mod kernels;
 mod memory;
 mod pass;
@@ -15,12 +16,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use ropeway_model::LoadError;
-use ropeway_model::encoder::device::{Asked, DeviceEncoder, DeviceFailure, Encoded};
+use ropeway_model::encoder::device::{Asked, DeviceEncoder, DeviceFacts, DeviceFailure, Encoded};
 use ropeway_model::encoder::score::ScoreEnd;
 use ropeway_model::encoder::tensors::EncoderTensors;
 use ropeway_model::encoder::{EncoderSpec, Pooling, Texts};
 use ropeway_weights::Checkpoint;
 
+pub use self::decoder::CudaTextDecoder;
 use self::kernels::EncoderKernels;
 use self::memory::{Arrays, Memory};
 use self::pass::Net;
@@ -33,7 +35,7 @@ use crate::products::{Bench, ProductKey, Products, Wanted};
 use crate::shape::RowClass;
 
 /// A device is given up after it was lost so often.
-const MOST_LOSSES: usize = 3;
+pub(crate) const MOST_LOSSES: usize = 3;
 
 /// An encoder on a GPU, loaded again when the device was lost.
 pub struct CudaEncoder {
@@ -119,26 +121,31 @@ impl CudaEncoder {
 }
 
 impl DeviceEncoder for CudaEncoder {
-    fn spec(&self) -> &EncoderSpec {
-        &self.spec
+    fn facts(&self) -> DeviceFacts {
+        DeviceFacts {
+            family: self.spec.family,
+            dimensions: self.spec.hidden,
+            max_tokens: self.spec.max_tokens,
+            vocab: self.spec.vocab,
+            can_score: self.head.is_some(),
+            pass_tokens: self.tokens,
+        }
     }
 
-    fn can_score(&self) -> bool {
-        self.head.is_some()
-    }
-
-    fn tokens(&self) -> usize {
-        self.tokens
+    fn room(&self, tokens: usize) -> usize {
+        tokens
     }
 
     fn encode(&mut self, texts: &Texts<'_>, asked: Asked) -> Result<Encoded, DeviceFailure> {
         if self.losses >= MOST_LOSSES {
-            let problem =
-                format!("the GPU was lost {MOST_LOSSES} times; restart the server once it is well again");
-            return Err(DeviceFailure(problem));
+            return Err(given_up());
         }
         self.run(texts, asked).map_err(|error| self.notice(&error))
     }
+}
+
+fn given_up() -> DeviceFailure {
+    DeviceFailure(format!("the GPU was lost {MOST_LOSSES} times; restart the server once it is well again"))
 }
 
 /// Whether the kernels can run an encoder.

@@ -1,4 +1,4 @@
-//! Encoders on a device of their own: no machine's threads are leased, and a failing device fails the texts of its pass.
+//! Models on a device of their own: no machine's threads are leased, and a failing device fails the texts of its pass.
 
 use ropeway_model::encoder::Texts;
 use ropeway_model::encoder::device::{Asked, DeviceEncoder, DeviceFailure};
@@ -10,13 +10,13 @@ pub(super) struct DeviceNet(pub(super) Box<dyn DeviceEncoder>);
 impl DeviceNet {
     /// What there is to know about the model, for texts of at most `limit` tokens.
     pub(super) fn facts(&self, limit: usize) -> Facts {
-        let spec = self.0.spec();
+        let facts = self.0.facts();
         Facts {
-            family: spec.family,
-            dimensions: spec.hidden,
-            max_tokens: spec.max_tokens.min(limit),
-            vocab: spec.vocab,
-            can_score: self.0.can_score(),
+            family: facts.family,
+            dimensions: facts.dimensions,
+            max_tokens: facts.max_tokens.min(facts.pass_tokens).min(limit),
+            vocab: facts.vocab,
+            can_score: facts.can_score,
         }
     }
 

@@ -1,20 +1,34 @@
-//! What is wanted of an encoder that runs elsewhere than on this CPU's threads.
+//! What is wanted of a model of texts that runs elsewhere than on this CPU's threads.
 
-use super::{EncoderSpec, Pooling, Texts};
+use super::{Pooling, Texts};
 
-/// An encoder on a device of its own. No text's result depends on another one.
+/// An encoder, or a decoder that stands in for one, on a device of its own. No text's result depends on another one.
 pub trait DeviceEncoder: Send {
     /// What it is.
-    fn spec(&self) -> &EncoderSpec;
+    fn facts(&self) -> DeviceFacts;
 
-    /// Whether it can tell how relevant a text is to another.
-    fn can_score(&self) -> bool;
+    /// What a text of so many tokens takes of a pass's [`tokens`](DeviceFacts::pass_tokens).
+    fn room(&self, tokens: usize) -> usize;
 
-    /// Tokens of a pass.
-    fn tokens(&self) -> usize;
-
-    /// Runs one pass of at most [`tokens`](Self::tokens) tokens, for whatever is asked.
+    /// Runs one pass, for whatever is asked.
     fn encode(&mut self, texts: &Texts<'_>, asked: Asked) -> Result<Encoded, DeviceFailure>;
+}
+
+/// What there is to know about a model on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// The family's name, for people.
+    pub family: &'static str,
+    /// Values of a vector.
+    pub dimensions: usize,
+    /// Tokens of the longest text.
+    pub max_tokens: usize,
+    /// Rows of the vocabulary.
+    pub vocab: usize,
+    /// Whether it can tell how relevant a text is to another.
+    pub can_score: bool,
+    /// Tokens of a pass.
+    pub pass_tokens: usize,
 }
 
 /// What a pass is to give.
