@@ -5,7 +5,7 @@
 // k in steps of 16, cut into `slices` at fixed places, slices added in ascending order. The block's shape changes who computes a
 // sum, not its order.
 //
-//   block   BM outputs x BN rows x one slice; 4 warps with BM / 4 outputs each
+//   block   BM outputs x BN rows x one slice; a warp has BM / WARPS outputs
 //   stage   64 inputs: rows of 128 bytes whose 16-byte pieces are swizzled by the row
 //
 // With experts, block y is an expert: its weights follow those of the expert before, and its rows are a list.
@@ -26,9 +26,10 @@ struct Linear {
 DEVICE void store(float *y, float v) { *y = v; }
 DEVICE void store(bf16 *y, float v) { *y = narrow(v); }
 
-template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear &a) {
+template <int WARPS, int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear &a) {
     DYNAMIC_SHARED(bytes);
-    constexpr int STAGE = (BM + BN) * 128, MT = BM / 64, NT = BN / 8;
+    constexpr int THREADS = WARPS * 32, STAGE = (BM + BN) * 128, MT = BM / WARPS / 16, NT = BN / 8;
+    if (a.lists) after_the_kernel_before();  // which wrote the lists
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     const u32 expert = a.lists ? blockIdx.y : 0, slice = a.lists ? 0 : blockIdx.y, slices = a.lists ? 1 : a.slices;
     const u32 rows = a.lists ? a.counts[expert] : a.rows, n0 = blockIdx.x * BM, m0 = blockIdx.z * BN;
@@ -37,19 +38,22 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
     const bf16 *w = a.w + (u64)expert * a.n * a.k;
     const u32 blocks = (a.k + 63) / 64, first = (u32)((u64)slice * blocks / slices), count = (u32)((slice + 1ull) * blocks / slices) - first;
 
-    auto load = [&](u32 stage, u32 kb) {
-        char *to_w = bytes + stage * STAGE, *to_x = to_w + BM * 128;
+    auto load_weights = [&](u32 stage, u32 kb) {
+        char *to = bytes + stage * STAGE;
 #pragma unroll
-        for (int i = 0; i < BM * 8 / 128; i++) {
-            u32 at = tid + i * 128, r = at / 8, c = at % 8, k = kb * 64 + c * 8;
+        for (int i = 0; i < BM * 8 / THREADS; i++) {
+            u32 at = tid + i * THREADS, r = at / 8, c = at % 8, k = kb * 64 + c * 8;
             bool in = n0 + r < a.n && k < a.k;
-            copy16(to_w + r * 128 + ((c ^ (r & 7)) * 16), w + (in ? (u64)(n0 + r) * a.k + k : 0), in);
+            copy16(to + r * 128 + ((c ^ (r & 7)) * 16), w + (in ? (u64)(n0 + r) * a.k + k : 0), in);
         }
-        for (u32 at = tid; at < BN * 8; at += 128) {
+    };
+    auto load_rows = [&](u32 stage, u32 kb) {
+        char *to = bytes + stage * STAGE + BM * 128;
+        for (u32 at = tid; at < BN * 8; at += THREADS) {
             u32 r = at / 8, c = at % 8, k = kb * 64 + c * 8;
             bool in = m0 + r < rows && k < a.k;
             u32 row = in ? (list ? list[m0 + r] : m0 + r) / a.input_share : 0;
-            copy16(to_x + r * 128 + ((c ^ (r & 7)) * 16), a.x + (in ? (u64)row * a.k + k : 0), in);
+            copy16(to + r * 128 + ((c ^ (r & 7)) * 16), a.x + (in ? (u64)row * a.k + k : 0), in);
         }
     };
     float sums[MT][NT][4];
@@ -59,16 +63,23 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
         for (int j = 0; j < NT; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
+    // Weights are there before the kernel that makes the rows is done.
+#pragma unroll 1
+    for (u32 s = 0; s < STAGES - 1 && s < count; s++) load_weights(s, first + s);
+    after_the_kernel_before();
 #pragma unroll 1
     for (u32 s = 0; s < STAGES - 1; s++) {
-        if (s < count) load(s, first + s);
+        if (s < count) load_rows(s, first + s);
         copy_commit();
     }
 #pragma unroll 1
     for (u32 it = 0; it < count; it++) {
         copy_wait<STAGES - 2>();
         __syncthreads();
-        if (it + STAGES - 1 < count) load((it + STAGES - 1) % STAGES, first + it + STAGES - 1);
+        if (it + STAGES - 1 < count) {
+            const u32 stage = (it + STAGES - 1) % STAGES, kb = first + it + STAGES - 1;
+            load_weights(stage, kb), load_rows(stage, kb);
+        }
         copy_commit();
         const char *from_w = bytes + it % STAGES * STAGE, *from_x = from_w + BM * 128;
 #pragma unroll
@@ -76,7 +87,7 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
             u32 fw[MT][4], fx[NT][2];
 #pragma unroll
             for (int i = 0; i < MT; i++) {
-                int r = warp * (BM / 4) + i * 16 + lane % 16, c = kk * 2 + lane / 16;
+                int r = warp * (BM / WARPS) + i * 16 + lane % 16, c = kk * 2 + lane / 16;
                 load_matrices4(fw[i], from_w + r * 128 + ((c ^ (r & 7)) * 16));
             }
             if (NT == 1) {
@@ -99,9 +110,9 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
         __shared__ u32 before;
         const u64 tiles = (u64)gridDim.x * gridDim.z, tile = blockIdx.z * (u64)gridDim.x + blockIdx.x;
         constexpr int VALUES = MT * NT * 4;
-        float *mine = a.partial + (slice * tiles + tile) * (VALUES * 128);
+        float *mine = a.partial + (slice * tiles + tile) * (VALUES * THREADS);
 #pragma unroll
-        for (int v = 0; v < VALUES; v++) mine[v * 128 + tid] = sums[v / 4 / NT][v / 4 % NT][v % 4];
+        for (int v = 0; v < VALUES; v++) mine[v * THREADS + tid] = sums[v / 4 / NT][v / 4 % NT][v % 4];
         __threadfence();
         __syncthreads();
         if (tid == 0) before = atomicAdd(&a.finished[tile], 1u);
@@ -111,10 +122,10 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
         if (tid == 0) a.finished[tile] = 0;
 #pragma unroll
         for (int v = 0; v < VALUES; v++) {
-            const float *p = a.partial + tile * (VALUES * 128) + v * 128 + tid;
+            const float *p = a.partial + tile * (VALUES * THREADS) + v * THREADS + tid;
             float sum = __ldcg(p);
 #pragma unroll 1
-            for (u32 s = 1; s < slices; s++) sum = __fadd_rn(sum, __ldcg(p + s * tiles * (VALUES * 128)));
+            for (u32 s = 1; s < slices; s++) sum = __fadd_rn(sum, __ldcg(p + s * tiles * (VALUES * THREADS)));
             sums[v / 4 / NT][v / 4 % NT][v % 4] = sum;
         }
     }
@@ -124,17 +135,18 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
         for (int j = 0; j < NT; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                u32 n = n0 + warp * (BM / 4) + i * 16 + lane / 4 + e / 2 * 8, m = m0 + j * 8 + lane % 4 * 2 + e % 2;
+                u32 n = n0 + warp * (BM / WARPS) + i * 16 + lane / 4 + e / 2 * 8, m = m0 + j * 8 + lane % 4 * 2 + e % 2;
                 if (n < a.n && m < rows) store((Out *)a.y + (u64)(list ? list[m] : m) * a.n + n, sums[i][j][e]);
             }
 }
 
-KERNEL(linear_8_f32, Linear, 128) { linear<64, 8, 6, float>(a); }
-KERNEL(linear_8_bf16, Linear, 128) { linear<64, 8, 6, bf16>(a); }
-KERNEL(linear_32_f32, Linear, 128) { linear<64, 32, 6, float>(a); }
-KERNEL(linear_32_bf16, Linear, 128) { linear<64, 32, 6, bf16>(a); }
-KERNEL(linear_128_f32, Linear, 128) { linear<128, 128, 4, float>(a); }
-KERNEL(linear_128_bf16, Linear, 128) { linear<128, 128, 4, bf16>(a); }
+// With few rows, blocks of few outputs: so that matrices with few of them keep every multiprocessor reading.
+EARLY_KERNEL(linear_8_f32, Linear, 64) { linear<2, 32, 8, 8, float>(a); }
+EARLY_KERNEL(linear_8_bf16, Linear, 64) { linear<2, 32, 8, 8, bf16>(a); }
+EARLY_KERNEL(linear_32_f32, Linear, 128) { linear<4, 64, 32, 6, float>(a); }
+EARLY_KERNEL(linear_32_bf16, Linear, 128) { linear<4, 64, 32, 6, bf16>(a); }
+EARLY_KERNEL(linear_128_f32, Linear, 128) { linear<4, 128, 128, 4, float>(a); }
+EARLY_KERNEL(linear_128_bf16, Linear, 128) { linear<4, 128, 128, 4, bf16>(a); }
 
 // Random weights, for measurements: uniform in -amount .. amount.
 struct Randomise {

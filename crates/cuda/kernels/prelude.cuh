@@ -12,12 +12,27 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef int i32;
 
-#define KERNEL(name, Arguments, threads) \
-    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Arguments a)
+// A kernel that begins when the one before it is done, and one that does so itself with `after_the_kernel_before`: until then it may read
+// what no kernel writes. Either lets the next one's blocks take their places early (see `Stream::launch`).
+#define KERNEL(name, Arguments, threads) KERNEL_THAT(after_the_kernel_before(), name, Arguments, threads)
+#define EARLY_KERNEL(name, Arguments, threads) KERNEL_THAT((void)0, name, Arguments, threads)
+#define KERNEL_THAT(begins, name, Arguments, threads)                                                    \
+    DEVICE void name##_body(const Arguments &a);                                                         \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Arguments a) { \
+        let_the_next_kernel_come(), begins, name##_body(a);                                              \
+    }                                                                                                    \
+    DEVICE void name##_body(const Arguments &a)
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
 #define DEVICE __device__ __forceinline__
 #define LANES_ALL 0xffffffffu
 
+#if __CUDA_ARCH__ >= 900
+DEVICE void after_the_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEVICE void let_the_next_kernel_come() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+DEVICE void after_the_kernel_before() {}
+DEVICE void let_the_next_kernel_come() {}
+#endif
 DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 // 16 bytes from global to shared memory; zeros where `valid` is false (then `from` is not read).
 DEVICE void copy16(void *to, const void *from, bool valid) {

@@ -198,8 +198,18 @@ pub struct LinearKernel {
     pub outputs: usize,
     /// Rows of a block.
     pub rows: usize,
+    /// Threads of a block.
+    pub threads: u32,
     /// Its shared memory.
     pub shared: usize,
+}
+
+/// The constants of one form in `linear.cu`.
+struct LinearShape {
+    threads: u32,
+    outputs: usize,
+    rows: usize,
+    stages: usize,
 }
 
 /// The kernels of products.
@@ -216,9 +226,21 @@ impl ProductKernels {
     pub(crate) fn load(module: &Module) -> Result<Self, CudaError> {
         Ok(Self {
             linear: [
-                LinearKernel::load(module, ["linear_8_f32", "linear_8_bf16"], [64, 8, 6])?,
-                LinearKernel::load(module, ["linear_32_f32", "linear_32_bf16"], [64, 32, 6])?,
-                LinearKernel::load(module, ["linear_128_f32", "linear_128_bf16"], [128, 128, 4])?,
+                LinearKernel::load(
+                    module,
+                    ["linear_8_f32", "linear_8_bf16"],
+                    &LinearShape { threads: 64, outputs: 32, rows: 8, stages: 8 },
+                )?,
+                LinearKernel::load(
+                    module,
+                    ["linear_32_f32", "linear_32_bf16"],
+                    &LinearShape { threads: 128, outputs: 64, rows: 32, stages: 6 },
+                )?,
+                LinearKernel::load(
+                    module,
+                    ["linear_128_f32", "linear_128_bf16"],
+                    &LinearShape { threads: 128, outputs: 128, rows: 128, stages: 4 },
+                )?,
             ],
             randomise: module.function("randomise", 0)?,
         })
@@ -317,13 +339,10 @@ pub(crate) fn load_modules(
 }
 
 impl LinearKernel {
-    fn load(
-        module: &Module,
-        [f32, bf16]: [&'static str; 2],
-        [outputs, rows, stages]: [usize; 3],
-    ) -> Result<Self, CudaError> {
+    fn load(module: &Module, [f32, bf16]: [&'static str; 2], shape: &LinearShape) -> Result<Self, CudaError> {
+        let LinearShape { threads, outputs, rows, stages } = *shape;
         let shared = stages * (outputs + rows) * 128;
         let (f32, bf16) = (module.function(f32, shared)?, module.function(bf16, shared)?);
-        Ok(Self { f32, bf16, outputs, rows, shared })
+        Ok(Self { f32, bf16, outputs, rows, threads, shared })
     }
 }

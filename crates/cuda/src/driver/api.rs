@@ -29,6 +29,25 @@ pub(crate) use functions;
 /// The driver's name for something.
 pub(crate) type Handle = *mut c_void;
 
+/// How a kernel is launched, as the driver declares it.
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared_bytes: c_uint,
+    pub(crate) stream: Handle,
+    pub(crate) attributes: *const LaunchAttribute,
+    pub(crate) attribute_count: c_uint,
+}
+
+/// Something particular about a launch, as the driver declares it: an id, and a value within 64 bytes.
+#[repr(C)]
+pub(crate) struct LaunchAttribute {
+    pub(crate) id: c_int,
+    pub(crate) padding: c_int,
+    pub(crate) value: [c_int; 16],
+}
+
 functions! {
     /// What is used of the driver.
     Api {
@@ -69,7 +88,7 @@ functions! {
         module_function = "cuModuleGetFunction"(*mut Handle, Handle, *const c_char);
         function_set = "cuFuncSetAttribute"(Handle, c_int, c_int);
         function_parameter = "cuFuncGetParamInfo"(Handle, usize, *mut usize, *mut usize);
-        launch = "cuLaunchKernel"(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);
+        launch = "cuLaunchKernelEx"(*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void);
         error_text = "cuGetErrorString"(c_int, *mut *const c_char);
     }
 }

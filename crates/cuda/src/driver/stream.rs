@@ -4,6 +4,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use super::api::{LaunchAttribute, LaunchConfig};
 use super::{Address, Arguments, Device, DriverError, Function, Handle, Pinned, Shape};
 
 /// Constants of the driver's interface.
@@ -17,7 +18,8 @@ impl Device {
         // SAFETY: the pointer is to a local.
         let status = unsafe { (self.api().stream_create)(&raw mut handle, STREAM_NON_BLOCKING) };
         self.check("cuStreamCreate", status)?;
-        Ok(Stream { device: self.clone(), handle })
+        let overlaps = self.properties().capability >= OVERLAPS_FROM;
+        Ok(Stream { device: self.clone(), handle, overlaps })
     }
 
     /// A mark in a stream.
@@ -29,10 +31,19 @@ impl Device {
     }
 }
 
+/// A kernel may begin before the one in front of it is done.
+static OVERLAPPING: LaunchAttribute =
+    LaunchAttribute { id: 6, padding: 0, value: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] };
+
+/// The first generation whose kernels can wait for the one before.
+const OVERLAPS_FROM: u32 = 90;
+
 /// A queue of work: what is queued runs in order.
 pub struct Stream {
     device: Device,
     handle: Handle,
+    /// Whether a kernel may begin before the one in front of it is done.
+    overlaps: bool,
 }
 
 // SAFETY: a stream may be used from any thread, one at a time or not.
@@ -42,6 +53,11 @@ impl Stream {
     /// The device's name for it, for libraries that queue into it.
     pub(crate) fn handle(&self) -> *mut c_void {
         self.handle
+    }
+
+    /// Whether a kernel may begin before the one in front of it is done: on by default where the device can. For measurements.
+    pub fn set_overlaps(&mut self, overlaps: bool) {
+        self.overlaps = overlaps;
     }
 
     /// The device that it belongs to.
@@ -130,6 +146,9 @@ impl Stream {
     }
 
     /// Queues a kernel.
+    ///
+    /// Where the device can, its blocks take their places while the kernel before it ends; every kernel of this crate waits for that one's
+    /// results before it reads or writes anything but weights.
     pub fn launch<A: Arguments>(
         &self,
         function: &Function,
@@ -139,27 +158,20 @@ impl Stream {
         debug_assert!(shape.grid.iter().all(|side| *side > 0), "{function:?}: {shape:?}");
         debug_assert_eq!(function.parameter_bytes(), size_of::<A>(), "{function:?} takes another structure");
         let mut parameters = [std::ptr::from_ref(arguments).cast_mut().cast::<c_void>()];
-        let [x, y, z] = shape.grid;
+        let config = LaunchConfig {
+            grid: shape.grid,
+            block: [shape.threads, 1, 1],
+            shared_bytes: shape.shared_bytes as c_uint,
+            stream: self.handle,
+            attributes: &raw const OVERLAPPING,
+            attribute_count: c_uint::from(self.overlaps),
+        };
         // SAFETY: the kernel takes one structure of type `A`, which the driver copies before it returns.
         let status = unsafe {
-            let shared = shape.shared_bytes as c_uint;
-            let parameters = parameters.as_mut_ptr();
             let none = std::ptr::null_mut();
-            (self.device.api().launch)(
-                function.handle(),
-                x,
-                y,
-                z,
-                shape.threads,
-                1,
-                1,
-                shared,
-                self.handle,
-                parameters,
-                none,
-            )
+            (self.device.api().launch)(&raw const config, function.handle(), parameters.as_mut_ptr(), none)
         };
-        self.device.check("cuLaunchKernel", status)
+        self.device.check("cuLaunchKernelEx", status)
     }
 }
 

@@ -139,23 +139,23 @@ impl Products {
         operands: Operands,
     ) -> Result<(), CudaError> {
         match (&self.blas, self.choices.get(&key)) {
-            (Some(blas), Some(Choice { recipe, .. })) if *recipe != Recipe::Own => {
-                self.by_library(blas, stream, recipe, key, operands)
-            }
+            (Some(blas), Some(choice)) => self.by(&choice.recipe, blas, stream, kernels, key, operands),
             _ => self.own(stream, kernels, key, operands),
         }
     }
 
-    fn by_library(
+    /// Queues a product that is computed in this way.
+    fn by(
         &self,
+        recipe: &Recipe,
         blas: &Blas,
         stream: &Stream,
-        recipe: &Recipe,
+        kernels: &ProductKernels,
         key: ProductKey,
         operands: Operands,
     ) -> Result<(), CudaError> {
         match recipe {
-            Recipe::Own => Ok(()),
+            Recipe::Own => self.own(stream, kernels, key, operands),
             Recipe::Library(algorithm) => {
                 blas.product(key.shape())?.run(stream, &Algorithm(*algorithm), operands, self.scratch, false)
             }
@@ -255,7 +255,8 @@ fn launch_linear(
         Results::F32 => &kernel.f32,
         Results::Bf16 => &kernel.bf16,
     };
-    let shape = Shape { grid: tiles.map(|side| side as u32), threads: 128, shared_bytes: kernel.shared };
+    let shape =
+        Shape { grid: tiles.map(|side| side as u32), threads: kernel.threads, shared_bytes: kernel.shared };
     Ok(stream.launch(function, shape, arguments)?)
 }
 

@@ -93,9 +93,11 @@ Result cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *
     *offset = 0, *bytes = ((Function *)function)->bytes;
     return 0;
 }
-Result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned threads, unsigned, unsigned, unsigned shared, void *, void **parameters, void **) {
+struct LaunchConfig { unsigned grid[3], block[3], shared; void *stream; const void *attributes; unsigned attribute_count; };
+Result cuLaunchKernelEx(const LaunchConfig *config, void *function, void **parameters, void **) {
     Function *f = (Function *)function;
-    if (shared > 232448) return 1;
+    if (config->shared > 232448) return 1;
+    const unsigned gx = config->grid[0], gy = config->grid[1], gz = config->grid[2], threads = config->block[0];
     auto emulate = (void (*)(void (*)(const void *), const void *, const unsigned *, unsigned))dlsym(f->module->library, "ropeway_emulate");
     std::string arguments((const char *)parameters[0], f->bytes);
     act([=] { unsigned grid[3] = {gx, gy, gz}; emulate(f->kernel, arguments.data(), grid, threads); });

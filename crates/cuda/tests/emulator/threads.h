@@ -28,6 +28,8 @@ typedef int32_t i32;
     extern "C" void name(const void *p) { name##_body(*(const Arguments *)p); }                \
     extern "C" const unsigned name##_bytes = sizeof(Arguments);                                \
     static void name##_body(const Arguments &a)
+#define EARLY_KERNEL KERNEL
+static inline void after_the_kernel_before() {}
 #define DYNAMIC_SHARED(name) char *name = emulator::shared
 
 struct dim3 { unsigned x, y, z; };
