@@ -40,6 +40,8 @@ pub struct CudaOptions {
     pub step_rows: usize,
     /// The folder that remembers compiled kernels and tuned products.
     pub cache: Option<PathBuf>,
+    /// Whether a kernel may begin before the one in front of it is done, where the device can.
+    pub overlap: bool,
 }
 
 impl Default for CudaOptions {
@@ -53,6 +55,7 @@ impl Default for CudaOptions {
             step_tokens: DEFAULT_STEP_TOKENS,
             step_rows: DEFAULT_STEP_ROWS,
             cache: None,
+            overlap: true,
         }
     }
 }

@@ -7,7 +7,7 @@ use ropeway_weights::Checkpoint;
 
 use crate::blas::Blas;
 use crate::compile::Compiler;
-use crate::driver::Device;
+use crate::driver::{Device, Stream};
 use crate::error::CudaError;
 use crate::executor::{CudaOptions, KV_SHARE};
 use crate::kernels::{self, BLOCK, Kernels};
@@ -34,6 +34,7 @@ pub enum Source {
 /// A GPU and what NVIDIA brings for it.
 pub(crate) struct Opened {
     pub(crate) device: Device,
+    pub(crate) stream: Stream,
     pub(crate) compiler: Compiler,
     /// Absent where cuBLASLt is not installed.
     pub(crate) blas: Option<Blas>,
@@ -54,7 +55,11 @@ impl Opened {
                 None
             }
         };
-        Ok(Self { device, compiler, blas })
+        let mut stream = device.stream()?;
+        if !options.overlap {
+            stream.set_overlaps(false);
+        }
+        Ok(Self { device, stream, compiler, blas })
     }
 }
 
@@ -67,9 +72,8 @@ pub fn load(
 ) -> Result<Program, CudaError> {
     let plan = Plan::new(spec);
     let model = ModelShape::new(spec, &plan)?;
-    let Opened { device, compiler, blas } = Opened::new(options)?;
+    let Opened { device, stream, compiler, blas } = Opened::new(options)?;
     let kernels = Kernels::load(&device, &compiler, compiled_for(spec))?;
-    let stream = device.stream()?;
     let step = StepShape::new(&model, options.step_tokens, options.step_rows);
     let budget = Budget::new(&device, &plan, &model, &step)?;
     let blocks = budget.blocks(options.kv_tokens, &model)?;

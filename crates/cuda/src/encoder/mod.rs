@@ -171,9 +171,8 @@ impl Loaded {
         options: &CudaOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
-        let Opened { device, compiler, blas } = Opened::new(options)?;
+        let Opened { device, stream, compiler, blas } = Opened::new(options)?;
         let kernels = EncoderKernels::load(&device, &compiler, spec)?;
-        let stream = device.stream()?;
         let (packing, layout) = Packing::of(checkpoint, spec)?;
         let (weights, working) = (packing.bytes(), Memory::bytes(spec, tokens));
         let free = device.memory()?.free;

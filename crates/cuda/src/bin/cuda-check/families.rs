@@ -1,5 +1,7 @@
 //! Every family's tiny checkpoint against the logits that transformers gives in f32.
 
+use std::path::Path;
+
 use ropeway_cuda::{CudaExecutor, CudaOptions};
 use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
 use ropeway_weights::Checkpoint;
@@ -32,9 +34,13 @@ pub fn check(task: &Task) -> Result<(), Failed> {
 }
 
 fn json(task: &Task, name: &str) -> Result<Value, Failed> {
-    let path = task.fixtures.join(name);
+    read_json(&task.fixtures.join(name))
+}
+
+/// A file of JSON.
+pub fn read_json(path: &Path) -> Result<Value, Failed> {
     let wrong = |error: String| Failed::Wrong(format!("{}: {error}", path.display()));
-    let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
 }
 
@@ -51,7 +57,8 @@ fn open(task: &Task, path: &str, expected: &Value) -> Result<CudaExecutor, Faile
     Ok(CudaExecutor::load(&checkpoint, options, &mut |_, _| {})?)
 }
 
-fn ids(value: &Value) -> Vec<u32> {
+/// Token ids.
+pub fn ids(value: &Value) -> Vec<u32> {
     value.as_array().into_iter().flatten().filter_map(Value::as_u64).map(|id| id as u32).collect()
 }
 

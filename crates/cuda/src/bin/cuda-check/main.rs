@@ -1,10 +1,12 @@
 //! Checks and measures the executor on a machine with a GPU, in one go.
 //!
 //! ```text
-//! cuda-check [families] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER] [--models NAMES]
+//! cuda-check [families] [encoders] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER] [--models NAMES]
+//!            [--encoder FOLDER] [--without-overlap]
 //! ```
 //! Without names, all of them. Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
+mod encoders;
 mod families;
 mod invariance;
 mod models;
@@ -23,11 +25,13 @@ pub struct Task {
     fixtures: PathBuf,
     options: CudaOptions,
     models: Vec<String>,
+    /// A real encoder, to be measured.
+    encoder: Option<PathBuf>,
 }
 
 impl Task {
     fn from_arguments() -> Self {
-        let (mut names, mut models) = (Vec::new(), Vec::new());
+        let (mut names, mut models, mut encoder) = (Vec::new(), Vec::new(), None);
         let mut fixtures = PathBuf::from("tests/fixtures/models");
         let mut options =
             CudaOptions { cache: Some(PathBuf::from("/tmp/ropeway-cuda")), ..CudaOptions::default() };
@@ -37,11 +41,13 @@ impl Task {
             match argument.as_str() {
                 "--fixtures" => fixtures = value().into(),
                 "--cache" => options.cache = Some(value().into()),
+                "--encoder" => encoder = Some(value().into()),
+                "--without-overlap" => options.overlap = false,
                 "--models" => models = value().split(',').map(str::to_owned).collect(),
                 _ => names.push(argument),
             }
         }
-        Self { names, fixtures, options, models }
+        Self { names, fixtures, options, models, encoder }
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -68,8 +74,9 @@ type Check = fn(&Task) -> Result<(), Failed>;
 
 fn main() -> ExitCode {
     let task = Task::from_arguments();
-    let checks: [(&str, Check); 4] = [
+    let checks: [(&str, Check); 5] = [
         ("families", families::check),
+        ("encoders", encoders::check),
         ("sampling", sampling::check),
         ("invariance", invariance::check),
         ("speed", speed::measure),
