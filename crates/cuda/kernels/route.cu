@@ -1,7 +1,12 @@
 // From a row of projections to attention: bias, norm and rotation of queries and keys; queries out, keys and values into their
-// blocks. A warp takes one head of one token.
+// blocks.
 //
-//   KV block   [kv head][keys | values][32 tokens][head_dim] bf16, of one layer
+//   KV block      [kv head][keys | values][32 tokens][HEAD_DIM] bf16, of one layer
+//   route         heads of 64, 128 and 256 values: a head's values are in the registers of 16 or 32 lanes, four in a row each; pairs of a
+//                 rotation by halves are in the same lane or one shuffle apart. A warp takes up to four heads, all of whose loads overlap.
+//   route_any     heads of any size, and norms over the whole row: a warp takes one head, in shared memory.
+//
+// HEAD_DIM is set at compile time.
 
 #define BLOCK 32
 #define MOST_HEAD_DIM 256
@@ -22,7 +27,103 @@ struct Route {
 };
 #define NOWHERE 0xffffffffu
 
+
+// Where a head's values go; nowhere for keys and values of padding.
+DEVICE bf16 *place_of(const Route &a, u32 row, u32 head, u32 slot) {
+    if (head < a.heads) return a.queries + ((u64)row * a.heads + head) * a.head_dim;
+    if (slot == NOWHERE) return nullptr;
+    const u32 local = head - a.heads, kv_head = local % a.kv_heads, which = local / a.kv_heads;
+    return a.kv + ((((u64)(slot / BLOCK) * a.kv_heads + kv_head) * 2 + which) * BLOCK + slot % BLOCK) * a.head_dim;
+}
+
+#if HEAD_DIM == 64 || HEAD_DIM == 128 || HEAD_DIM == 256
+#define LANES (HEAD_DIM == 64 ? 16 : 32)          // of a head
+#define FOURS (HEAD_DIM / 4 / LANES)              // of a lane
+#define HEADS_AT_ONCE (HEAD_DIM == 256 ? 2 : 4)   // of the same lanes
+
+DEVICE float4 plus(float4 a, float4 b) { return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)); }
+DEVICE float squared(float4 v, float sum) { return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum)))); }
+// The first of four values within the head.
+DEVICE u32 first_of(u32 four) { return (four * LANES + threadIdx.x % LANES) * 4; }
+DEVICE void norm_head(float4 (&x)[FOURS], const float *weight, float eps) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int f = 0; f < FOURS; f++) sum = squared(x[f], sum);
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, step));
+    const float scale = __fdiv_rn(1.0f, sqrtf(__fadd_rn(__fdiv_rn(sum, (float)HEAD_DIM), eps)));
+#pragma unroll
+    for (int f = 0; f < FOURS; f++) {
+        const float4 w = weight ? *(const float4 *)(weight + first_of(f)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const float4 v = x[f];
+        if (weight) x[f] = make_float4(__fmul_rn(__fmul_rn(v.x, scale), w.x), __fmul_rn(__fmul_rn(v.y, scale), w.y), __fmul_rn(__fmul_rn(v.z, scale), w.z), __fmul_rn(__fmul_rn(v.w, scale), w.w));
+    }
+}
+// One of a pair after it was turned.
+DEVICE float turned(float own, float other, float c, float s, bool first) {
+    return first ? __fsub_rn(__fmul_rn(own, c), __fmul_rn(other, s)) : __fadd_rn(__fmul_rn(other, s), __fmul_rn(own, c));
+}
+DEVICE float4 turned(float4 own, float4 other, float4 c, float4 s, bool first) {
+    return make_float4(turned(own.x, other.x, c.x, s.x, first), turned(own.y, other.y, c.y, s.y, first), turned(own.z, other.z, c.z, s.z, first), turned(own.w, other.w, c.w, s.w, first));
+}
+DEVICE float4 of_lane_across(float4 v, int across) {
+    return make_float4(__shfl_xor_sync(LANES_ALL, v.x, across), __shfl_xor_sync(LANES_ALL, v.y, across), __shfl_xor_sync(LANES_ALL, v.z, across), __shfl_xor_sync(LANES_ALL, v.w, across));
+}
+// Turns all pairs of a head, whose cosines and sines are `angles`. All lanes of the warp take part.
+DEVICE void rotate(float4 (&x)[FOURS], const float *angles, bool interleaved, bool turns) {
+    const float *cosines = angles, *sines = angles + HEAD_DIM / 2;
+    if (interleaved) {
+#pragma unroll
+        for (int f = 0; f < FOURS; f++) {
+            const u32 pair = first_of(f) / 2;
+            const float4 v = x[f];
+            const float2 c = *(const float2 *)(cosines + pair), s = *(const float2 *)(sines + pair);
+            if (turns) x[f] = make_float4(turned(v.x, v.y, c.x, s.x, true), turned(v.y, v.x, c.x, s.x, false), turned(v.z, v.w, c.y, s.y, true), turned(v.w, v.z, c.y, s.y, false));
+        }
+        return;
+    }
+    const u32 pair = first_of(0) % (HEAD_DIM / 2);
+    const float4 c = *(const float4 *)(cosines + pair), s = *(const float4 *)(sines + pair);
+#if HEAD_DIM == 256
+    const float4 low = x[0], high = x[1];
+    if (turns) x[0] = turned(low, high, c, s, true), x[1] = turned(high, low, c, s, false);
+#else
+    const float4 other = of_lane_across(x[0], LANES / 2);
+    if (turns) x[0] = turned(x[0], other, c, s, first_of(0) < HEAD_DIM / 2);
+#endif
+}
+
+// Block (x, y): token x, the y-th part of its heads. Lanes of heads beyond the last one compute what nobody writes.
 KERNEL(route, Route, 256) {
+    const u32 row = blockIdx.x, all = a.heads + 2 * a.kv_heads, slot = a.slots[row];
+    const u32 first = (blockIdx.y * blockDim.x + threadIdx.x) / LANES * HEADS_AT_ONCE;
+    const float *from = a.projections + (u64)row * all * HEAD_DIM, *angles = a.angles + (u64)a.positions[row] * HEAD_DIM;
+    float4 x[HEADS_AT_ONCE][FOURS];
+#pragma unroll
+    for (int h = 0; h < HEADS_AT_ONCE; h++)
+#pragma unroll
+        for (int f = 0; f < FOURS; f++) {
+            const u32 at = min(first + h, all - 1) * HEAD_DIM + first_of(f);
+            x[h][f] = *(const float4 *)(from + at);
+            if (a.bias) x[h][f] = plus(x[h][f], *(const float4 *)(a.bias + at));
+        }
+#pragma unroll
+    for (int h = 0; h < HEADS_AT_ONCE; h++) {
+        const u32 head = first + h;
+        const bool query = head < a.heads, key = !query && head < a.heads + a.kv_heads;
+        if (a.query_norm) norm_head(x[h], query ? a.query_norm : key ? a.key_norm : nullptr, a.eps);
+        if (a.angles) rotate(x[h], angles, a.interleaved, query || key);
+        bf16 *to = head < all ? place_of(a, row, head, slot) : nullptr;
+#pragma unroll
+        for (int f = 0; f < FOURS; f++) {
+            const float4 v = x[h][f];
+            if (to) *(uint2 *)(to + first_of(f)) = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
+        }
+    }
+}
+#endif
+
+KERNEL(route_any, Route, 256) {
     __shared__ float values[HEADS_PER_BLOCK][MOST_HEAD_DIM];
     __shared__ float scratch[32];
     const u32 row = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y * HEADS_PER_BLOCK + warp;
@@ -68,14 +169,7 @@ KERNEL(route, Route, 256) {
         }
         __syncwarp();
     }
-    bf16 *to;
-    if (query) {
-        to = a.queries + ((u64)row * a.heads + head) * a.head_dim;
-    } else {
-        u32 slot = a.slots[row], kv_head = key ? local : local - a.kv_heads;
-        if (slot == NOWHERE) return;
-        u64 tile = (u64)(slot / BLOCK) * a.kv_heads + kv_head;
-        to = a.kv + ((tile * 2 + (key ? 0 : 1)) * BLOCK + slot % BLOCK) * a.head_dim;
-    }
+    bf16 *to = place_of(a, row, head, a.slots[row]);
+    if (!to) return;
     for (u32 i = lane; i < a.head_dim / 2; i += 32) ((u32 *)to)[i] = pack2(x[2 * i], x[2 * i + 1]);
 }

@@ -24,7 +24,7 @@ pub const STRETCH: usize = 1024;
 pub const SURVEY_STRETCHES: usize = 8;
 /// Most alternatives that a row can report.
 pub const MOST_ALTERNATIVES: usize = 128;
-/// Heads of one block of `route`.
+/// Heads of one block of `route_any`.
 pub const ROUTE_HEADS: usize = 8;
 
 /// Declares arguments of kernels.
@@ -145,7 +145,11 @@ pub fn sources(constants: Constants) -> Vec<Source> {
     vec![
         source("rows", &with_activation(include_str!("../kernels/rows.cu")), rows),
         linear_source(),
-        source("route", include_str!("../kernels/route.cu"), Vec::new()),
+        source(
+            "route",
+            include_str!("../kernels/route.cu"),
+            vec![format!("HEAD_DIM={}", constants.head_dim)],
+        ),
         attend("DECODE"),
         attend("SHORT"),
         attend("PROMPT"),
@@ -247,6 +251,44 @@ impl ProductKernels {
     }
 }
 
+/// The kernel that routes heads in registers.
+#[derive(Debug)]
+pub struct RouteKernel {
+    /// The kernel.
+    pub function: Function,
+    lanes_of_head: usize,
+    heads_at_once: usize,
+}
+
+impl RouteKernel {
+    /// From the compiled source; `None` for heads that don't fit.
+    pub fn load(module: &Module, head_dim: usize) -> Result<Option<Self>, CudaError> {
+        let (lanes_of_head, heads_at_once) = match head_dim {
+            64 => (16, 4),
+            128 => (32, 4),
+            256 => (32, 2),
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { function: module.function("route", 0)?, lanes_of_head, heads_at_once }))
+    }
+
+    /// The blocks of so many heads.
+    pub fn shape(&self, heads: usize) -> RouteShape {
+        let threads = heads.div_ceil(self.heads_at_once) * self.lanes_of_head;
+        let blocks = threads.div_ceil(256);
+        RouteShape { blocks, threads: threads.div_ceil(blocks).next_multiple_of(32) as u32 }
+    }
+}
+
+/// How a token's heads are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteShape {
+    /// Blocks of each token.
+    pub blocks: usize,
+    /// Threads of a block.
+    pub threads: u32,
+}
+
 /// Every kernel, loaded.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named as in the sources")]
@@ -258,7 +300,9 @@ pub struct Kernels {
     pub gate: Function,
     pub copy_blocks: Function,
     pub products: ProductKernels,
-    pub route: Function,
+    /// For heads whose values fit into registers evenly.
+    pub route: Option<RouteKernel>,
+    pub route_any: Function,
     pub attend_decode: Function,
     /// For few rows of up to four segments; none where their keys and values don't fit into shared memory.
     pub attend_few: Option<Function>,
@@ -301,7 +345,8 @@ impl Kernels {
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
             products: ProductKernels::load(linear)?,
-            route: route.function("route", 0)?,
+            route: RouteKernel::load(route, constants.head_dim)?,
+            route_any: route.function("route_any", 0)?,
             attend_decode: attend.function("attend_decode", attend_shape.decode_shared)?,
             attend_few: fits(attend_shape.few_shared)
                 .then(|| attend.function("attend_few", attend_shape.few_shared))

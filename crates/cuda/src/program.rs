@@ -6,7 +6,7 @@ use ropeway_model::spec::{Activation, ExpertsSpec, QkNorm, RopeLayout};
 use crate::blas::Operands;
 use crate::driver::{Address, Buffer, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Attend, Combine, Embed, Gate, Kernels, Lists, Residual, Route, Router};
+use crate::kernels::{Attend, Combine, Embed, Gate, Kernels, Lists, Residual, Route, RouteShape, Router};
 use crate::plan::{Add, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
 use crate::products::{self, ProductKey, Products};
 use crate::sections::{Decodes, Filled, Sections};
@@ -222,8 +222,15 @@ impl Run<'_> {
             whole: u32::from(norms.is_some_and(|norms| norms.span == QkNorm::WholeRow)),
             eps: constants.eps,
         };
-        let shape = blocks([self.rows(), model.route_blocks(), 1], 256, 0);
-        Ok(stream.launch(&kernels.route, shape, &arguments)?)
+        let whole_heads_turn = rotation.is_none_or(|rotation| 2 * rotation.pairs == model.head_dim);
+        let (function, RouteShape { blocks: parts, threads }) = match &kernels.route {
+            Some(route) if whole_heads_turn && arguments.whole == 0 => {
+                (&route.function, route.shape(model.heads + 2 * model.kv_heads))
+            }
+            _ => (&kernels.route_any, RouteShape { blocks: model.route_blocks(), threads: 256 }),
+        };
+        let shape = blocks([self.rows(), parts, 1], threads, 0);
+        Ok(stream.launch(function, shape, &arguments)?)
     }
 
     fn attend(&self, layer: usize, window: usize) -> Result<(), CudaError> {

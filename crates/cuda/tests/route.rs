@@ -1,0 +1,152 @@
+//! The kernel that routes heads in registers against the one that takes any head, on the emulator.
+
+mod emulator;
+
+use proptest::prelude::*;
+use ropeway_cuda::compile::Compiler;
+use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
+use ropeway_cuda::kernels::{BLOCK, Constants, ROUTE_HEADS, Route, RouteKernel, RouteShape, sources};
+
+/// A model's heads and what is done to them.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    head_dim: usize,
+    kv_heads: usize,
+    group: usize,
+    rows: usize,
+    bias: bool,
+    norms: bool,
+    angles: bool,
+    interleaved: bool,
+}
+
+impl Heads {
+    fn all(&self) -> usize {
+        self.kv_heads * (self.group + 2)
+    }
+}
+
+fn heads() -> impl Strategy<Value = Heads> {
+    let sizes = (prop_oneof![Just(64), Just(128), Just(256)], 1_usize..4, 1_usize..6, 1_usize..4);
+    (sizes, any::<[bool; 4]>()).prop_map(
+        |((head_dim, kv_heads, group, rows), [bias, norms, angles, interleaved])| Heads {
+            head_dim,
+            kv_heads,
+            group,
+            rows,
+            bias,
+            norms,
+            angles,
+            interleaved,
+        },
+    )
+}
+
+/// Numbers between -1 and 1.
+fn numbers(count: usize, seed: u32) -> Vec<u32> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    (0..count).map(|_| next().to_bits()).collect()
+}
+
+struct Bench {
+    stream: Stream,
+    buffers: Vec<Buffer>,
+}
+
+impl Bench {
+    fn put(&mut self, words: &[u32]) -> Address {
+        let device = self.stream.device().clone();
+        let buffer = device.allocate(words.len() * 4).expect("memory");
+        let mut pinned = device.allocate_pinned(words.len() * 4).expect("memory");
+        pinned.words_mut().copy_from_slice(words);
+        self.stream.upload(buffer.address(), &pinned, 0, words.len() * 4).expect("a copy");
+        self.stream.synchronize().expect("a copy");
+        self.buffers.push(buffer);
+        self.buffers[self.buffers.len() - 1].address()
+    }
+
+    fn read(&self, from: Address, bytes: usize) -> Vec<u16> {
+        let mut pinned = self.stream.device().allocate_pinned(bytes).expect("memory");
+        self.stream.download(&mut pinned, from, bytes).expect("a copy");
+        self.stream.synchronize().expect("a copy");
+        pinned.bytes().chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect()
+    }
+}
+
+/// Queries, keys and values of all rows, by the kernel in registers or by the other one.
+fn routed(heads: &Heads, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
+    let options = emulator::options()?;
+    let device = Device::open(&options.search, 0).expect("a device");
+    let compiler = options.search.compiler(13).expect("a compiler");
+    let compiler =
+        Compiler::new(compiler, device.properties().capability, options.cache.clone()).expect("one");
+    let constants = Constants { head_dim: heads.head_dim, hidden: 64, capped: false };
+    let source = sources(constants).into_iter().find(|source| source.name == "route").expect("a source");
+    let module = device.module(&compiler.compiled(&source).expect("compiled").image).expect("a module");
+    let route = RouteKernel::load(&module, heads.head_dim).expect("loaded").expect("heads that fit");
+    let mut bench = Bench { stream: device.stream().expect("a stream"), buffers: Vec::new() };
+    let (dim, rows, all) = (heads.head_dim, heads.rows, heads.all());
+    let given = |there: bool, bench: &mut Bench, count: usize, seed: u32| {
+        if there { bench.put(&numbers(count, seed)) } else { Address::NULL }
+    };
+    let positions: Vec<u32> = (0..rows as u32).map(|row| row * 3 % 8).collect();
+    let mut slots: Vec<u32> = (0..rows as u32).map(|row| row * 17 % (2 * BLOCK as u32)).collect();
+    slots[rows - 1] = u32::MAX;
+    let (query_bytes, kv_bytes) =
+        (rows * heads.kv_heads * heads.group * dim * 2, 2 * 2 * BLOCK * heads.kv_heads * dim * 2);
+    let arguments = Route {
+        projections: given(true, &mut bench, rows * all * dim, seed),
+        bias: given(heads.bias, &mut bench, all * dim, seed ^ 1),
+        query_norm: given(heads.norms, &mut bench, dim, seed ^ 2),
+        key_norm: given(heads.norms, &mut bench, dim, seed ^ 3),
+        angles: given(heads.angles, &mut bench, 8 * dim, seed ^ 4),
+        positions: bench.put(&positions),
+        slots: bench.put(&slots),
+        queries: bench.put(&vec![0; query_bytes / 4]),
+        kv: bench.put(&vec![0; kv_bytes / 4]),
+        heads: (heads.kv_heads * heads.group) as u32,
+        kv_heads: heads.kv_heads as u32,
+        head_dim: dim as u32,
+        pairs: if heads.angles { dim as u32 / 2 } else { 0 },
+        interleaved: u32::from(heads.interleaved),
+        whole: 0,
+        eps: 1e-5,
+    };
+    let (function, RouteShape { blocks, threads }) = if in_registers {
+        let shape = route.shape(all);
+        (route.function, shape)
+    } else {
+        let any = module.function("route_any", 0).expect("a kernel");
+        (any, RouteShape { blocks: all.div_ceil(ROUTE_HEADS), threads: 256 })
+    };
+    let shape = Shape { grid: [rows as u32, blocks as u32, 1], threads, shared_bytes: 0 };
+    bench.stream.launch(&function, shape, &arguments).expect("a launch");
+    Some([bench.read(arguments.queries, query_bytes), bench.read(arguments.kv, kv_bytes)].concat())
+}
+
+fn widen(value: u16) -> f32 {
+    f32::from_bits(u32::from(value) << 16)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn heads_are_routed_the_same_in_registers_and_in_shared_memory(heads in heads(), seed in any::<u32>()) {
+        let (Some(one), Some(other)) = (routed(&heads, seed, true), routed(&heads, seed, false)) else {
+            return Ok(());
+        };
+        if !heads.norms {
+            prop_assert_eq!(one, other);
+            return Ok(());
+        }
+        // Squares are summed in another order.
+        for (one, other) in one.into_iter().zip(other).map(|(one, other)| (widen(one), widen(other))) {
+            prop_assert!((one - other).abs() <= 0.01 * other.abs().max(0.01), "{one} {other}");
+        }
+    }
+}
