@@ -6,38 +6,38 @@ use proptest::prelude::*;
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
 use ropeway_cuda::kernels::{BLOCK, Constants, ROUTE_HEADS, Route, RouteKernel, RouteShape, sources};
+use ropeway_model::spec::RopeLayout;
 
 /// A model's heads and what is done to them.
 #[derive(Clone, Copy, Debug)]
-struct Heads {
+struct Case {
     head_dim: usize,
     kv_heads: usize,
     group: usize,
     rows: usize,
     bias: bool,
     norms: bool,
-    angles: bool,
-    interleaved: bool,
+    layout: Option<RopeLayout>,
 }
 
-impl Heads {
-    fn all(&self) -> usize {
+impl Case {
+    fn heads(&self) -> usize {
         self.kv_heads * (self.group + 2)
     }
 }
 
-fn heads() -> impl Strategy<Value = Heads> {
+fn cases() -> impl Strategy<Value = Case> {
     let sizes = (prop_oneof![Just(64), Just(128), Just(256)], 1_usize..4, 1_usize..6, 1_usize..4);
-    (sizes, any::<[bool; 4]>()).prop_map(
-        |((head_dim, kv_heads, group, rows), [bias, norms, angles, interleaved])| Heads {
+    let layouts = prop_oneof![Just(None), Just(Some(RopeLayout::Half)), Just(Some(RopeLayout::Interleaved))];
+    (sizes, any::<[bool; 2]>(), layouts).prop_map(
+        |((head_dim, kv_heads, group, rows), [bias, norms], layout)| Case {
             head_dim,
             kv_heads,
             group,
             rows,
             bias,
             norms,
-            angles,
-            interleaved,
+            layout,
         },
     )
 }
@@ -78,18 +78,18 @@ impl Bench {
 }
 
 /// Queries, keys and values of all rows, by the kernel in registers or by the other one.
-fn routed(heads: &Heads, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
+fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
     let options = emulator::options()?;
     let device = Device::open(&options.search, 0).expect("a device");
     let compiler = options.search.compiler(13).expect("a compiler");
     let compiler =
         Compiler::new(compiler, device.properties().capability, options.cache.clone()).expect("one");
-    let constants = Constants { head_dim: heads.head_dim, hidden: 64, capped: false };
+    let constants = Constants { head_dim: case.head_dim, hidden: 64, capped: false };
     let source = sources(constants).into_iter().find(|source| source.name == "route").expect("a source");
     let module = device.module(&compiler.compiled(&source).expect("compiled").image).expect("a module");
-    let route = RouteKernel::load(&module, heads.head_dim).expect("loaded").expect("heads that fit");
+    let route = RouteKernel::load(&module, case.head_dim).expect("loaded").expect("heads that fit");
     let mut bench = Bench { stream: device.stream().expect("a stream"), buffers: Vec::new() };
-    let (dim, rows, all) = (heads.head_dim, heads.rows, heads.all());
+    let (dim, rows, all) = (case.head_dim, case.rows, case.heads());
     let given = |there: bool, bench: &mut Bench, count: usize, seed: u32| {
         if there { bench.put(&numbers(count, seed)) } else { Address::NULL }
     };
@@ -97,22 +97,22 @@ fn routed(heads: &Heads, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
     let mut slots: Vec<u32> = (0..rows as u32).map(|row| row * 17 % (2 * BLOCK as u32)).collect();
     slots[rows - 1] = u32::MAX;
     let (query_bytes, kv_bytes) =
-        (rows * heads.kv_heads * heads.group * dim * 2, 2 * 2 * BLOCK * heads.kv_heads * dim * 2);
+        (rows * case.kv_heads * case.group * dim * 2, 2 * 2 * BLOCK * case.kv_heads * dim * 2);
     let arguments = Route {
         projections: given(true, &mut bench, rows * all * dim, seed),
-        bias: given(heads.bias, &mut bench, all * dim, seed ^ 1),
-        query_norm: given(heads.norms, &mut bench, dim, seed ^ 2),
-        key_norm: given(heads.norms, &mut bench, dim, seed ^ 3),
-        angles: given(heads.angles, &mut bench, 8 * dim, seed ^ 4),
+        bias: given(case.bias, &mut bench, all * dim, seed ^ 1),
+        query_norm: given(case.norms, &mut bench, dim, seed ^ 2),
+        key_norm: given(case.norms, &mut bench, dim, seed ^ 3),
+        angles: given(case.layout.is_some(), &mut bench, 8 * dim, seed ^ 4),
         positions: bench.put(&positions),
         slots: bench.put(&slots),
         queries: bench.put(&vec![0; query_bytes / 4]),
         kv: bench.put(&vec![0; kv_bytes / 4]),
-        heads: (heads.kv_heads * heads.group) as u32,
-        kv_heads: heads.kv_heads as u32,
+        heads: (case.kv_heads * case.group) as u32,
+        kv_heads: case.kv_heads as u32,
         head_dim: dim as u32,
-        pairs: if heads.angles { dim as u32 / 2 } else { 0 },
-        interleaved: u32::from(heads.interleaved),
+        pairs: if case.layout.is_some() { dim as u32 / 2 } else { 0 },
+        interleaved: u32::from(case.layout == Some(RopeLayout::Interleaved)),
         whole: 0,
         eps: 1e-5,
     };
@@ -136,11 +136,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn heads_are_routed_the_same_in_registers_and_in_shared_memory(heads in heads(), seed in any::<u32>()) {
-        let (Some(one), Some(other)) = (routed(&heads, seed, true), routed(&heads, seed, false)) else {
+    fn heads_are_routed_the_same_in_registers_and_in_shared_memory(case in cases(), seed in any::<u32>()) {
+        let (Some(one), Some(other)) = (routed(&case, seed, true), routed(&case, seed, false)) else {
             return Ok(());
         };
-        if !heads.norms {
+        if !case.norms {
             prop_assert_eq!(one, other);
             return Ok(());
         }
