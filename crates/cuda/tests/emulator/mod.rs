@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unsafe_code, reason = "the emulator's compiler finds its header by an environment variable")]
 
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -10,8 +11,10 @@ use std::sync::OnceLock;
 use ropeway_cuda::CudaOptions;
 use ropeway_cuda::libraries::Search;
 
+/// What there is of it on disk.
 struct Emulator {
-    folder: tempfile::TempDir,
+    /// The libraries, and kernels that were compiled by them: shared by all test programs of a build.
+    folder: PathBuf,
 }
 
 /// Options that run a model on the emulator; `None`, with a printed reason, where there is none.
@@ -19,12 +22,11 @@ pub fn options() -> Option<CudaOptions> {
     static EMULATOR: OnceLock<Result<Emulator, String>> = OnceLock::new();
     match EMULATOR.get_or_init(build) {
         Ok(emulator) => Some(CudaOptions {
-            search: Search::only(emulator.folder.path()),
+            search: Search::only(&emulator.folder),
             step_tokens: 64,
             step_rows: 64,
             kv_tokens: Some(256),
-            // Shared by the tests of a run: kernels are compiled once.
-            cache: Some(emulator.folder.path().join("kernels")),
+            cache: Some(emulator.folder.join("kernels")),
             ..CudaOptions::default()
         }),
         Err(problem) => {
@@ -44,15 +46,36 @@ fn build() -> Result<Emulator, String> {
         return Err("the emulator switches stacks on x86-64 only".into());
     }
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/emulator");
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    compile(&sources.join("driver.cpp"), &folder.path().join("libcuda.so.1"))?;
-    compile(&sources.join("compiler.cpp"), &folder.path().join("libnvrtc.so.13"))?;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("emulator-{:016x}", digest(&sources)?));
+    std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    let process = std::process::id();
+    for (source, library) in [("driver.cpp", "libcuda.so.1"), ("compiler.cpp", "libnvrtc.so.13")] {
+        if !folder.join(library).exists() {
+            // Never half there, whoever else builds it.
+            let own = folder.join(format!("{library}.{process}"));
+            compile(&sources.join(source), &own)?;
+            std::fs::rename(&own, folder.join(library)).map_err(|error| error.to_string())?;
+        }
+    }
     // SAFETY: set once, before the emulator that reads it is opened; nothing else in these tests reads the environment.
     unsafe {
         std::env::set_var("ROPEWAY_EMULATOR", &sources);
-        std::env::set_var("ROPEWAY_EMULATED_LOSS", folder.path().join("loss"));
+        std::env::set_var("ROPEWAY_EMULATED_LOSS", folder.join(format!("loss.{process}")));
     }
     Ok(Emulator { folder })
+}
+
+/// Of everything that the libraries and compiled kernels depend on, besides the kernels' own sources.
+fn digest(sources: &Path) -> Result<u64, String> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(sources)
+        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
+        .map_err(|error| error.to_string())?;
+    files.sort();
+    let mut hasher = std::hash::DefaultHasher::new();
+    for file in files {
+        std::fs::read(&file).map_err(|error| error.to_string())?.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
 }
 
 fn compile(source: &Path, library: &Path) -> Result<(), String> {
