@@ -15,6 +15,7 @@
 #define DECODE 0
 #define SHORT 1
 #define PROMPT 2
+#define HOPPER 3  // prompts, in `attend_hopper.cu`
 
 #define BLOCK 32
 #define SEGMENT 128
