@@ -24,7 +24,7 @@ fn compare(laboratory: &Laboratory, trial: &Trial, schedule: Schedule) {
 fn warpgroups_give_the_bits_of_warps_for_random_heads_windows_caps_and_pieces() {
     let Some(options) = emulator::options() else { return };
     let laboratory = Laboratory::open(&options).expect("a GPU");
-    for seed in 0..24 {
+    for seed in 0..12 {
         let trial = Trial::random(seed, Bounds { kv_heads: 2, group: 3, tokens: 300, pieces: 2 });
         compare(&laboratory, &trial, Schedule::default());
     }

@@ -28,6 +28,21 @@ impl Laboratory {
         Ok(Self { stream: device.stream()?, compiler })
     }
 
+    /// Compiles forms for every head dimension that has several, side by side, so that the cache has them.
+    pub fn prepare(&self, forms: &[PromptForm]) -> Result<(), CudaError> {
+        let shapes = [(64, false), (64, true), (128, false), (128, true)];
+        let constants = shapes.map(|(head_dim, capped)| Constants { head_dim, hidden: 0, capped });
+        let sources: Vec<_> =
+            constants.iter().flat_map(|constants| forms.iter().map(|form| form.source(*constants))).collect();
+        let compiler = &self.compiler;
+        std::thread::scope(|scope| {
+            let compile = |source| scope.spawn(move || compiler.compiled(source).map(drop));
+            let threads: Vec<_> = sources.iter().map(compile).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a compiler does not panic"))
+        })?;
+        Ok(())
+    }
+
     /// A kernel for a trial.
     pub fn kernel(&self, form: PromptForm, trial: &Trial) -> Result<PromptKernel, CudaError> {
         let compiled = self.compiler.compiled(&form.source(trial.constants()))?;

@@ -1,10 +1,11 @@
 //! Checks and measures the executor on a machine with a GPU, in one go.
 //!
 //! ```text
-//! cuda-check [families] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER] [--models NAMES]
+//! cuda-check [attention] [families] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER] [--models NAMES]
 //! ```
 //! Without names, all of them. Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
+mod attention;
 mod families;
 mod invariance;
 mod models;
@@ -68,7 +69,8 @@ type Check = fn(&Task) -> Result<(), Failed>;
 
 fn main() -> ExitCode {
     let task = Task::from_arguments();
-    let checks: [(&str, Check); 4] = [
+    let checks: [(&str, Check); 5] = [
+        ("attention", attention::check),
         ("families", families::check),
         ("sampling", sampling::check),
         ("invariance", invariance::check),
