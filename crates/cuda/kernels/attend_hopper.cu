@@ -6,17 +6,16 @@
 //   computing   q . k 0 | weights 0 | values 0 left, q . k 1, values 0 right | weights 1 | values 1 left, q . k 2, ...
 //
 // While one of them turns scores into weights, the other one's products run: with PING_PONG they take turns at issuing products, without
-// they drift apart by themselves. With OVERLAP the scores of the next segment are computed beside the weighted values of this one, which
-// are merged into the total in halves of 64 columns: a thread has 64 scores, 32 registers of packed weights, 32 sums, and the total.
+// they drift apart by themselves. With OVERLAP a warpgroup has products of its own under way as well: the scores of the next segment are
+// computed beside the weighted values of this one, in halves of 64 columns; the left half is merged into the total behind the scores, and the
+// next segment's maxima are looked for beside the right half. A thread has 64 scores, 32 registers of packed weights, 32 sums of a half, and
+// the total: 192 of its 240 registers, with heads of 128 values.
 //
-// HEAD_DIM is 64 or 128. Keys, values and queries lie in panels of 64 columns and 128 rows (`hopper.cuh`).
-
-#ifndef PING_PONG
-#define PING_PONG 1
-#endif
-#ifndef OVERLAP
-#define OVERLAP 1
-#endif
+// Why so much must overlap: by the rates of its units, a multiprocessor needs for 128 rows of a segment 2,048 clocks for products (heads of
+// 128 values), 1,088 for exponentials, and about 1,300 to issue all other instructions.
+//
+// HEAD_DIM is 64 or 128. PING_PONG and OVERLAP are set at compile time, too. Keys, values and queries lie in panels of 64 columns and 128
+// rows (`hopper.cuh`).
 
 #define GROUP 128  // threads of a warpgroup
 #define GROUP_ROWS 64
@@ -67,14 +66,14 @@ DEVICE Unit unit_at(const Attend &a, u32 index) {
     u.first = u.lower / SEGMENT, u.last = (u.end + SEGMENT - 1) / SEGMENT;
     return u;
 }
-// Calls `work` for the units of this block. They come longest first: taken to and fro, every block gets about as many segments, and
+// Calls `work` with the index of each of this block's units. They come longest first: taken to and fro, every block gets about as many segments, and
 // neighbours, which share keys, run at the same time.
 template <class Work> DEVICE void for_units(const Attend &a, Work work) {
     const u32 count = a.counts[1] * a.heads;
 #pragma unroll 1
     for (u32 round = 0, begin = 0; begin < count; round++, begin += gridDim.x) {
         const u32 index = begin + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-        if (index < count) work(unit_at(a, index));
+        if (index < count) work(index);
     }
 }
 
@@ -145,7 +144,8 @@ DEVICE void bring_tile(Slots &s, Unannounced &u, const Attend &a, const Unit &un
 }
 DEVICE void copy_units(Memory memory, const Attend &a) {
     Unannounced u = {{nullptr, nullptr}, 0};
-    for_units(a, [&](const Unit &unit) {
+    for_units(a, [&](u32 index) {
+        const Unit unit = unit_at(a, index);
         bring_queries(memory.queries, u, a, unit);
         bring_tile(memory.keys, u, a, unit, KEYS, unit.first);
 #pragma unroll 1
@@ -166,28 +166,24 @@ DEVICE void await_turn(u32 group) {
 DEVICE void pass_turn(u32 group) {
     if (PING_PONG) numbered_arrive(1 + (group ^ 1), COMPUTING * GROUP);
 }
+// The first of a thread's two rows among its warpgroup's.
+DEVICE u32 first_row() { return threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4; }
 // What a warpgroup sees of a unit.
 struct Sight {
     i32 first, last;                // segments
     i32 every_lower, every_upper;   // keys that all of its rows see
-    Span span;                      // of a thread's rows
+    u32 after;                      // keys up to a thread's first row; its second row is eight further on
 };
 DEVICE Sight sight_of(const Attend &a, const Unit &unit, u32 group) {
-    const u32 begin = group * GROUP_ROWS, own = threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4, rows = unit.item.rows;
-    Sight s;
-    if (begin >= rows) {
-        s.first = s.last = unit.last;
-        return s;
-    }
+    const u32 begin = group * GROUP_ROWS, rows = unit.item.rows;
     const u32 after_first = unit.item.position + begin + 1, after_last = unit.item.position + min(begin + GROUP_ROWS, rows);
-    s.first = lowest(after_first, a.window) / SEGMENT, s.last = ((i32)after_last + SEGMENT - 1) / SEGMENT;
-    s.every_lower = lowest(after_last, a.window), s.every_upper = (i32)after_first;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        s.span.upper[h] = (i32)(unit.item.position + min(begin + own + h * 8, rows - 1) + 1);
-        s.span.lower[h] = lowest((u32)s.span.upper[h], a.window);
-    }
+    Sight s = {unit.last, unit.last, lowest(after_last, a.window), (i32)after_first, after_first + first_row()};
+    if (begin < rows) s.first = lowest(after_first, a.window) / SEGMENT, s.last = ((i32)after_last + SEGMENT - 1) / SEGMENT;
     return s;
+}
+// What a thread's rows see. Rows beyond the unit's own see zeros, and are never written.
+DEVICE Span span_of(const Sight &sight, const Attend &a) {
+    return {{lowest(sight.after, a.window), lowest(sight.after + 8, a.window)}, {(i32)sight.after, (i32)sight.after + 8}};
 }
 // Rows so far: maximum and sum of each of a thread's two rows, and the weighted values.
 typedef Rows Total;
@@ -239,28 +235,45 @@ DEVICE void merge_panel(Total &total, int panel, const Merges &m, const float (&
                     t = merged(m.row[h], t, v[i][2 * h + e]);
                 }
 }
-// The weighted values of a segment, merged into the total; with MORE, the scores of the next one on the way.
-template <bool MORE>
-DEVICE void add_segment(Total &total, float (&s)[TILES][4][4], const u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory, u64 queries, u32 group) {
+// The weighted values of a segment, merged into the total panel by panel.
+DEVICE void add_segment(Total &total, const u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory, u32 group) {
     float v[8][4];
     await_turn(group);
     await_full(memory.values);
-    const char *values = slot_bytes(memory.values);
-    issue_values(v, p, values);
-    if (MORE) await_full(memory.keys), issue_scores(s, queries, slot_bytes(memory.keys));
-    if (PANELS == 1) pass_turn(group);
-    product_wait<MORE ? 1 : 0>();
-    product_results(v);
-    merge_panel(total, 0, m, v);
-    if (PANELS == 2) {
-        issue_values(v, p, values + PANEL);
-        pass_turn(group);
+#pragma unroll
+    for (int panel = 0; panel < PANELS; panel++) {
+        issue_values(v, p, slot_bytes(memory.values) + panel * PANEL);
+        if (panel == PANELS - 1) pass_turn(group);
+        product_wait<0>();
+        product_results(v);
+        merge_panel(total, panel, m, v);
     }
-    product_wait<0>();
-    if (PANELS == 2) product_results(v);
-    if (MORE) scores_ready(s), release(memory.keys);
     release(memory.values);
-    if (PANELS == 2) merge_panel(total, 1, m, v);
+}
+// The same, with the scores of the next segment on the way. The last panel's products are left running, for `finish_segment`.
+DEVICE void begin_segment(float (&v)[8][4], Total &total, float (&s)[TILES][4][4], const u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory, u64 queries, u32 group) {
+    await_turn(group);
+    await_full(memory.values);
+    const char *values = slot_bytes(memory.values);
+    if (PANELS == 2) issue_values(v, p, values);
+    await_full(memory.keys);
+    issue_scores(s, queries, slot_bytes(memory.keys));
+    if (PANELS == 2) {
+        product_wait<1>();
+        product_results(v);
+        merge_panel(total, 0, m, v);
+    }
+    issue_values(v, p, values + (PANELS - 1) * PANEL);
+    pass_turn(group);
+    product_wait<1>();
+    scores_ready(s);
+    release(memory.keys);
+}
+DEVICE void finish_segment(float (&v)[8][4], Total &total, const Merges &m, Memory &memory) {
+    product_wait<0>();
+    product_results(v);
+    release(memory.values);
+    merge_panel(total, PANELS - 1, m, v);
 }
 DEVICE void compute_scores(float (&s)[TILES][4][4], Memory &memory, u64 queries) {
     await_full(memory.keys);
@@ -268,10 +281,6 @@ DEVICE void compute_scores(float (&s)[TILES][4][4], Memory &memory, u64 queries)
     product_wait<0>();
     scores_ready(s);
     release(memory.keys);
-}
-DEVICE void pack_segment(u32 (&p)[TILES * 2][4], const float (&s)[TILES][4][4]) {
-#pragma unroll
-    for (int n = 0; n < TILES * 2; n++) pack_weights(p[n], s[n / 2], n % 2);
 }
 // Segments that nobody in the warpgroup sees.
 DEVICE void skip_segments(i32 count, Memory &memory, u32 group) {
@@ -285,35 +294,47 @@ DEVICE void skip_segments(i32 count, Memory &memory, u32 group) {
         release(memory.values);
     }
 }
+DEVICE void score_segment(float (&s)[TILES][4][4], Rows &r, i32 segment, const Sight &sight, const Attend &a) {
+    const i32 base = segment * SEGMENT;
+    const bool all = base >= sight.every_lower && base + SEGMENT <= sight.every_upper;
+    const Span span = span_of(sight, a);
+    if (all) score_row<false>(s, r, 0, base, span, a), score_row<false>(s, r, 1, base, span, a);
+    else score_row<true>(s, r, 0, base, span, a), score_row<true>(s, r, 1, base, span, a);
+}
+DEVICE Merges weigh_segment(u32 (&p)[TILES * 2][4], float (&s)[TILES][4][4], Rows &r, Total &total) {
+    weigh_row(s, r, 0), weigh_row(s, r, 1);
+#pragma unroll
+    for (int n = 0; n < TILES * 2; n++) pack_weights(p[n], s[n / 2], n % 2);
+    return merge_scales(total, r);
+}
 DEVICE void attend_segments(Total &total, const Sight &sight, Memory &memory, u64 queries, u32 group, const Attend &a) {
-    float s[TILES][4][4];
+    float s[TILES][4][4], v[8][4];
     u32 p[TILES * 2][4];
     Rows r;
     compute_scores(s, memory, queries);
+    score_segment(s, r, sight.first, sight, a);
 #pragma unroll 1
-    for (i32 g = sight.first; g + 1 < sight.last; g++) {
-        const i32 base = g * SEGMENT;
-        if (base >= sight.every_lower && base + SEGMENT <= sight.every_upper) soften<false>(s, r, base, sight.span, a);
-        else soften<true>(s, r, base, sight.span, a);
-        pack_segment(p, s);
-        const Merges m = merge_scales(total, r);
-        add_segment<OVERLAP>(total, s, p, m, memory, queries, group);
-        if (!OVERLAP) compute_scores(s, memory, queries);
+    for (i32 g = sight.first + 1; g < sight.last; g++) {
+        const Merges m = weigh_segment(p, s, r, total);
+        if (OVERLAP) begin_segment(v, total, s, p, m, memory, queries, group);
+        else add_segment(total, p, m, memory, group), compute_scores(s, memory, queries);
+        if (OVERLAP && CAPPED) finish_segment(v, total, m, memory);  // caps need the registers
+        score_segment(s, r, g, sight, a);
+        if (OVERLAP && !CAPPED) finish_segment(v, total, m, memory);
     }
-    soften<true>(s, r, (sight.last - 1) * SEGMENT, sight.span, a);
-    pack_segment(p, s);
-    const Merges m = merge_scales(total, r);
-    add_segment<false>(total, s, p, m, memory, queries, group);
+    const Merges m = weigh_segment(p, s, r, total);
+    add_segment(total, p, m, memory, group);
 }
 DEVICE void write_total(const Total &total, const Attend &a, const Unit &unit, u32 group) {
-    const u32 own = group * GROUP_ROWS + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
+    const u32 own = group * GROUP_ROWS + first_row();
 #pragma unroll
     for (int h = 0; h < 2; h++)
         if (own + h * 8 < unit.item.rows) write_row(a.out + ((u64)(unit.item.token + own + h * 8) * a.heads + unit.head) * HEAD_DIM, total, h);
 }
 DEVICE void compute_units(Memory memory, u32 group, const Attend &a) {
     if (group == 1) pass_turn(group);
-    for_units(a, [&](const Unit &unit) {
+    for_units(a, [&](u32 index) {
+        const Unit unit = unit_at(a, index);
         const Sight sight = sight_of(a, unit, group);
         Total total;
 #pragma unroll
@@ -328,7 +349,7 @@ DEVICE void compute_units(Memory memory, u32 group, const Attend &a) {
         if (sight.first < sight.last) attend_segments(total, sight, memory, queries, group, a);
         skip_segments(unit.last - sight.last, memory, group);
         release(memory.queries);
-        write_total(total, a, unit, group);
+        write_total(total, a, unit_at(a, index), group);
     });
     if (group == 0) await_turn(group);
 }
@@ -340,10 +361,10 @@ KERNEL(attend_prompt_hopper, Attend, (COMPUTING + 1) * GROUP) {
     if (threadIdx.x == 0) create_barriers(memory.queries), create_barriers(memory.keys), create_barriers(memory.values);
     __syncthreads();
     if (group == COMPUTING) {
-        fewer_registers<40>();
+        fewer_registers<24>();
         copy_units(memory, a);
     } else {
-        more_registers<232>();
+        more_registers<240>();
         compute_units(memory, group, a);
     }
 }

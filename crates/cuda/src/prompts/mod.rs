@@ -11,7 +11,7 @@ use crate::kernels::{self, Attend, BLOCK, Constants, PROMPT_ROWS, SEGMENT, TILES
 pub struct Schedule {
     /// They take turns at issuing products.
     pub ping_pong: bool,
-    /// Scores of the next segment are computed beside the weighted values of this one.
+    /// Products of a segment are left running while the next one's scores are computed and looked through.
     pub overlap: bool,
 }
 
@@ -98,5 +98,35 @@ impl PromptKernel {
         let grid = [stream.device().properties().multiprocessors, 1, 1];
         let shape = Shape { grid, threads: self.threads, shared_bytes: self.shared_bytes };
         stream.launch(&self.function, shape, arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fastest(capability: u32, head_dim: usize) -> PromptForm {
+        let properties = Properties {
+            name: String::new(),
+            capability,
+            multiprocessors: 132,
+            shared_bytes: 227 << 10,
+            driver_version: 13000,
+        };
+        PromptForm::fastest(&properties, head_dim)
+    }
+
+    #[test]
+    fn hopper_alone_attends_by_warpgroups_and_only_heads_that_fill_panels() {
+        for head_dim in [64, 128] {
+            let form = fastest(90, head_dim);
+            assert_eq!(form, PromptForm::Warpgroups(Schedule::default()));
+            assert!(form.shared_bytes(head_dim) <= 227 << 10);
+        }
+        for (capability, head_dim) in
+            [(80, 128), (89, 64), (100, 128), (90, 16), (90, 80), (90, 96), (90, 256)]
+        {
+            assert_eq!(fastest(capability, head_dim), PromptForm::Warps, "{capability} {head_dim}");
+        }
     }
 }
