@@ -66,8 +66,8 @@ DEVICE Unit unit_at(const Attend &a, u32 index) {
     u.first = u.lower / SEGMENT, u.last = (u.end + SEGMENT - 1) / SEGMENT;
     return u;
 }
-// Calls `work` with the index of each of this block's units. They come longest first: taken to and fro, every block gets about as many segments, and
-// neighbours, which share keys, run at the same time.
+// Calls `work` with the index of each of this block's units. They come longest first: taken to and fro, every block gets about as many
+// segments, and neighbours, which share keys, run at the same time.
 template <class Work> DEVICE void for_units(const Attend &a, Work work) {
     const u32 count = a.counts[1] * a.heads;
 #pragma unroll 1
@@ -91,7 +91,7 @@ DEVICE void announce(Unannounced &u) {
     if (u.count > 1) barrier_arrive(u.full[1]);
     u.count = 0;
 }
-// The next slot, as soon as it is empty. Who has to wait announces what it brought before.
+// The next slot, as soon as it is empty. A thread that has to wait for it announces what it brought before.
 DEVICE char *await_empty(const Slots &s, Unannounced &u) {
     u64 *empty = s.empty + s.turn % 2;
     const u32 parity = (s.turn / 2 + 1) % 2;

@@ -8,10 +8,10 @@ use ropeway_cuda::prompts::{PromptForm, PromptKernel, Schedule};
 use crate::{Failed, Task};
 
 /// Random cases.
-const CASES: u64 = 80;
+const CASES: u64 = 40;
 
 /// Sizes of random cases.
-const BOUNDS: Bounds = Bounds { kv_heads: 4, group: 8, tokens: 1500, pieces: 3 };
+const BOUNDS: Bounds = Bounds { kv_heads: 4, group: 8, tokens: 1000, pieces: 3 };
 
 /// How often a case is computed: what depends on the order of warps shows up in some runs only.
 const ROUNDS: usize = 3;
