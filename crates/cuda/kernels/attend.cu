@@ -15,6 +15,7 @@
 #define DECODE 0
 #define SHORT 1
 #define PROMPT 2
+#define HOPPER 3  // prompts, in `attend_hopper.cu`
 
 #define BLOCK 32
 #define SEGMENT 128
@@ -111,40 +112,46 @@ DEVICE void multiply_keys(float (&s)[TILES][4][4], const u32 (&q)[FRAGMENTS][4],
         for (int j = 0; j < 4; j++) multiply(s[n % TILES][j], q[n / TILES], b[n % 3][j / 2] + j % 2 * 2);
     }
 }
-// Scores to weights, in place; maximum and sum of the segment that begins at position `base`. Without MASKED, all keys count.
-template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
+// Products to scores of a thread's row h, in place, and their maximum over the segment that begins at position `base`. Without MASKED, all
+// keys count.
+template <bool MASKED> DEVICE void score_row(float (&s)[TILES][4][4], Rows &r, int h, i32 base, const Span &span, const Attend &a) {
     const int lane = threadIdx.x % 32;
+    float most = NONE;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float most = NONE, sum = 0.0f;
+    for (int t = 0; t < TILES; t++)
 #pragma unroll
-        for (int t = 0; t < TILES; t++)
+        for (int j = 0; j < 4; j++)
 #pragma unroll
-            for (int j = 0; j < 4; j++)
+            for (int e = 0; e < 2; e++) {
+                float &v = s[t][j][2 * h + e];
+                i32 key = base + t * BLOCK + j * 8 + lane % 4 * 2 + e;
+                v = score(v, a);  // of all keys: a choice between two values needs no branch
+                if (MASKED && (key >= span.upper[h] || key < span.lower[h])) v = NONE;
+                most = fmaxf(most, v);
+            }
+    most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 1));
+    r.most[h] = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 2));
+}
+// Scores to weights, in place, and their sum.
+DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h) {
+    const float zero = r.most[h] == NONE ? 0.0f : r.most[h];
+    float sum = 0.0f;
 #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float &v = s[t][j][2 * h + e];
-                    i32 key = base + t * BLOCK + j * 8 + lane % 4 * 2 + e;
-                    v = !MASKED || (key < span.upper[h] && key >= span.lower[h]) ? score(v, a) : NONE;
-                    most = fmaxf(most, v);
-                }
-        most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 2));
-        const float zero = most == NONE ? 0.0f : most;
+    for (int t = 0; t < TILES; t++)
 #pragma unroll
-        for (int t = 0; t < TILES; t++)
+        for (int j = 0; j < 4; j++)
 #pragma unroll
-            for (int j = 0; j < 4; j++)
+            for (int e = 0; e < 2; e++) {
+                float &v = s[t][j][2 * h + e];
+                v = power2(__fsub_rn(v, zero));
+                sum = __fadd_rn(sum, v);
+            }
+    sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 1));
+    r.sum[h] = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 2));
+}
+template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
 #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float &v = s[t][j][2 * h + e];
-                    v = power2(__fsub_rn(v, zero));
-                    sum = __fadd_rn(sum, v);
-                }
-        r.most[h] = most;
-        sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 1));
-        r.sum[h] = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 2));
-    }
+    for (int h = 0; h < 2; h++) score_row<MASKED>(s, r, h, base, span, a), weigh_row(s, r, h);
 }
 // Sixteen keys' weights as the matrix instruction takes them.
 DEVICE void pack_weights(u32 (&p)[4], const float (&s)[4][4], int j) {

@@ -5,6 +5,7 @@
 use crate::compile::{Compiler, Source};
 use crate::driver::{Address, Device, Function, Module};
 use crate::error::CudaError;
+use crate::prompts::{PromptForm, PromptKernel};
 
 /// A token that the step before chooses: the bit says so, the rest is that step's row.
 pub const FED: u32 = 1 << 31;
@@ -129,19 +130,21 @@ pub(crate) fn row_threads(width: usize) -> usize {
     (width / 4).next_multiple_of(32).clamp(32, 1024)
 }
 
+/// A part of the attention kernels.
+pub(crate) fn attend(constants: Constants, part: &str) -> Source {
+    let defines = vec![
+        format!("HEAD_DIM={}", constants.head_dim),
+        format!("CAPPED={}", u32::from(constants.capped)),
+        format!("KERNELS={part}"),
+    ];
+    source("attend", include_str!("../kernels/attend.cu"), defines)
+}
+
 /// All sources of a model.
-pub fn sources(constants: Constants) -> Vec<Source> {
-    let (threads, capped) = (constants.row_threads(), u32::from(constants.capped));
+pub fn sources(constants: Constants, prompts: PromptForm) -> Vec<Source> {
+    let threads = constants.row_threads();
     let groups = constants.hidden.div_ceil(4 * threads);
     let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
-    let attend = |part: &str| {
-        let defines = vec![
-            format!("HEAD_DIM={}", constants.head_dim),
-            format!("CAPPED={capped}"),
-            format!("KERNELS={part}"),
-        ];
-        source("attend", include_str!("../kernels/attend.cu"), defines)
-    };
     vec![
         source("rows", &with_activation(include_str!("../kernels/rows.cu")), rows),
         linear_source(),
@@ -150,15 +153,15 @@ pub fn sources(constants: Constants) -> Vec<Source> {
             include_str!("../kernels/route.cu"),
             vec![format!("HEAD_DIM={}", constants.head_dim)],
         ),
-        attend("DECODE"),
-        attend("SHORT"),
-        attend("PROMPT"),
+        attend(constants, "DECODE"),
+        attend(constants, "SHORT"),
+        prompts.source(constants),
         source("experts", include_str!("../kernels/experts.cu"), Vec::new()),
         source("sample", include_str!("../kernels/sample.cu"), Vec::new()),
     ]
 }
 
-/// Shared memory and threads of the attention kernels for a head dimension; the constants of `attend.cu`.
+/// Shared memory and threads of decode attention for a head dimension; the constants of `attend.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttendShape {
     /// Threads of a block of the decode kernel.
@@ -169,24 +172,18 @@ pub struct AttendShape {
     pub few_shared: usize,
     /// Shared memory of the kernels for rows of one to four segments, per segment.
     pub short_shared: usize,
-    /// Threads of a block of the prompt kernel.
-    pub prompt_threads: u32,
-    /// Its shared memory.
-    pub prompt_shared: usize,
 }
 
 impl AttendShape {
     /// For heads of so many values.
     pub fn new(head_dim: usize) -> Self {
         let half = BLOCK * (head_dim * 2 + 16);
-        let (warps, stages) = if head_dim <= 128 { (4, 2) } else { (2, 1) };
+        let warps = if head_dim <= 128 { 4 } else { 2 };
         Self {
             decode_threads: warps * 32,
             decode_shared: warps as usize * 6 * half,
             few_shared: 4 * 6 * half,
             short_shared: 4 * half,
-            prompt_threads: 256,
-            prompt_shared: 2 * stages * TILES * half,
         }
     }
 }
@@ -308,7 +305,7 @@ pub struct Kernels {
     pub attend_few: Option<Function>,
     /// For rows of up to one, two, three and four segments, as far as these fit into shared memory.
     pub attend_short: Vec<Function>,
-    pub attend_prompt: Function,
+    pub attend_prompt: PromptKernel,
     pub attend_shape: AttendShape,
     pub router: Function,
     pub lists: Function,
@@ -329,12 +326,13 @@ impl Kernels {
     pub fn load(device: &Device, compiler: &Compiler, constants: Constants) -> Result<Self, CudaError> {
         let attend_shape = AttendShape::new(constants.head_dim);
         let fits = |bytes: usize| bytes <= device.properties().shared_bytes;
-        if !fits(attend_shape.decode_shared.max(attend_shape.prompt_shared)) {
+        let prompts = PromptForm::fastest(device.properties(), constants.head_dim);
+        if !fits(attend_shape.decode_shared.max(prompts.shared_bytes(constants.head_dim))) {
             let problem =
                 "attention needs 227 KiB of shared memory per multiprocessor, as H100 and newer have";
             return Err(CudaError::Shape(problem.into()));
         }
-        let modules = load_modules(device, compiler, &sources(constants))?;
+        let modules = load_modules(device, compiler, &sources(constants, prompts))?;
         let [rows, linear, route, attend, short, prompt, experts, sample] = &modules[..] else {
             unreachable!("every source makes a module")
         };
@@ -357,7 +355,7 @@ impl Kernels {
                 .filter(|(_, segments)| fits(segments * attend_shape.short_shared))
                 .map(|(name, segments)| short.function(name, segments * attend_shape.short_shared))
                 .collect::<Result<_, _>>()?,
-            attend_prompt: prompt.function("attend_prompt", attend_shape.prompt_shared)?,
+            attend_prompt: PromptKernel::find(prompts, prompt, constants.head_dim)?,
             attend_shape,
             router: experts.function("router", ROUTER_SHARED)?,
             lists: experts.function("lists", 0)?,

@@ -13,7 +13,8 @@
 //! # Layout
 //! - [`libraries`], [`driver`], [`compile`], [`blas`]: what NVIDIA brings, behind safe owners.
 //! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`sections`]: a step's arrays.
-//! - [`kernels`]: what is launched; [`products`]: how products are computed; [`program`]: the plan as launches.
+//! - [`kernels`]: what is launched; [`prompts`]: its forms for prompts' attention; [`products`]: how products are computed; [`program`]: the
+//!   plan as launches.
 //! - [`weights`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
 //! - [`encoder`]: encoders, which need none of what decoders keep between steps.
 //! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; [`executor`]: the
@@ -33,6 +34,7 @@ pub mod load;
 pub mod plan;
 pub mod products;
 pub mod program;
+pub mod prompts;
 pub mod sampling;
 pub mod sections;
 pub mod shape;

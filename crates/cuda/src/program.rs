@@ -277,8 +277,7 @@ impl Run<'_> {
             }
         }
         if self.filled.prompts {
-            let shape = blocks([parts, 1, 1], attend.prompt_threads, attend.prompt_shared);
-            stream.launch(&kernels.attend_prompt, shape, &arguments)?;
+            kernels.attend_prompt.launch(stream, &arguments)?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::encoder::kernels::{EncoderConstants, sources as encoder_sources};
 use ropeway_cuda::kernels::{Constants, sources};
 use ropeway_cuda::libraries::Search;
+use ropeway_cuda::prompts::{PromptForm, Schedule};
 
 /// Bytes of registers that a kernel may keep in memory. Heads of 256 values need more than there are registers.
 const SPILLS: usize = 256;
@@ -32,7 +33,7 @@ fn every_kernel_compiles_for_every_generation_and_spills_little() {
             [(32, 384, false), (64, 576, false), (128, 4096, false), (256, 2304, true)]
         {
             let encoder = (head_dim <= 128).then(|| encoder_sources(EncoderConstants { hidden, head_dim }));
-            let decoder = sources(Constants { head_dim, hidden, capped });
+            let decoder = sources(Constants { head_dim, hidden, capped }, PromptForm::Warps);
             for source in decoder.into_iter().chain(encoder.into_iter().flatten()) {
                 if !compiled_before.insert((source.name, source.defines.clone())) {
                     continue;
@@ -48,5 +49,25 @@ fn every_kernel_compiles_for_every_generation_and_spills_little() {
                 assert!(!compiled.image.is_empty());
             }
         }
+    }
+}
+
+#[test]
+fn prompts_on_hopper_spill_nothing_and_their_products_run_side_by_side() {
+    let library = match Search::from_environment().compiler(13) {
+        Ok(library) => library,
+        Err(missing) => return println!("skipped: {missing}"),
+    };
+    let compiler = Compiler::new(library, 90, None).expect("a compiler");
+    let schedule = |ping_pong, overlap| Schedule { ping_pong, overlap };
+    let usual =
+        [(64, false), (64, true), (128, false), (128, true)].map(|shape| (shape, Schedule::default()));
+    let others = [schedule(true, false), schedule(false, true), schedule(false, false)];
+    for ((head_dim, capped), schedule) in usual.into_iter().chain(others.map(|other| ((128, false), other))) {
+        let source = PromptForm::Warpgroups(schedule).source(Constants { head_dim, hidden: 4096, capped });
+        let log = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}")).log;
+        assert_eq!(spills(&log), 0, "{schedule:?}, heads of {head_dim}: {log}");
+        // Where the compiler can't keep products apart from other uses of their registers, it warns and waits after each of them.
+        assert!(!log.contains("warning"), "{schedule:?}, heads of {head_dim}: {log}");
     }
 }

@@ -41,10 +41,10 @@ fn every_family_and_file_format_agrees_with_transformers_as_far_as_bf16_goes() {
 }
 
 /// A small model with a long window, whose sequences have many segments.
-fn long_model(options: &CudaOptions, window: Option<usize>) -> CudaExecutor {
+fn long_model(options: &CudaOptions, head_dim: usize, window: Option<usize>) -> CudaExecutor {
     let config = serde_json::json!({
         "model_type": "mistral", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 2048,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": head_dim, "max_position_embeddings": 2048,
         "sliding_window": window, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"
     });
     let spec = ropeway_model::DecoderSpec::from_hugging_face(&config).expect("a configuration");
@@ -56,8 +56,9 @@ fn long_model(options: &CudaOptions, window: Option<usize>) -> CudaExecutor {
 #[test]
 fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whatever_its_segments() {
     let Some(options) = emulator::options() else { return };
-    for window in [None, Some(200)] {
-        let mut executor = long_model(&options, window);
+    // Heads of 64 and 128 values attend by warpgroup products in prompts: the emulated GPU is a Hopper.
+    for (head_dim, window) in [(16, None), (16, Some(200)), (64, Some(200)), (128, None)] {
+        let mut executor = long_model(&options, head_dim, window);
         let tokens: Vec<u32> = (0..700).map(|index| index * 7919 % 64).collect();
         let table: Vec<BlockId> = (0..22).map(|block| BlockId(21 - block)).collect();
         let mut prompt = Vec::new();
@@ -70,7 +71,7 @@ fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whateve
         }
         // 699 has six segments, the others two to five; 150 rows are too many for the kernel of few rows.
         for (index, position) in [174, 349, 524, 699].into_iter().enumerate() {
-            for crowd in [0, 150] {
+            for crowd in if head_dim == 16 { vec![0, 150] } else { vec![0] } {
                 let mut batch = Batch::default();
                 for other in 0..crowd {
                     batch.push_chunk(&[other % 64], 0, &[BlockId(100 + other)]);
@@ -79,7 +80,7 @@ fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whateve
                 batch.score(crowd as usize, 0, &SamplingParams::greedy());
                 executor.execute(&batch, &mut StepOutput::default()).expect("a step");
                 let row = executor.logits(1).expect("logits").remove(0);
-                assert_eq!(bits(&row), bits(&prompt[index]), "{window:?} {position} {crowd}");
+                assert_eq!(bits(&row), bits(&prompt[index]), "{head_dim} {window:?} {position} {crowd}");
             }
         }
     }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
 use ropeway_cuda::kernels::{BLOCK, Constants, ROUTE_HEADS, Route, RouteKernel, RouteShape, sources};
+use ropeway_cuda::prompts::PromptForm;
 use ropeway_model::spec::RopeLayout;
 
 /// A model's heads and what is done to them.
@@ -85,7 +86,10 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
     let compiler =
         Compiler::new(compiler, device.properties().capability, options.cache.clone()).expect("one");
     let constants = Constants { head_dim: case.head_dim, hidden: 64, capped: false };
-    let source = sources(constants).into_iter().find(|source| source.name == "route").expect("a source");
+    let source = sources(constants, PromptForm::Warps)
+        .into_iter()
+        .find(|source| source.name == "route")
+        .expect("a source");
     let module = device.module(&compiler.compiled(&source).expect("compiled").image).expect("a module");
     let route = RouteKernel::load(&module, case.head_dim).expect("loaded").expect("heads that fit");
     let mut bench = Bench { stream: device.stream().expect("a stream"), buffers: Vec::new() };

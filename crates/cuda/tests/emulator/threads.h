@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -57,8 +59,16 @@ static inline u32 atomicExch(u32 *p, u32 v) { u32 old = *p; *p = v; return old; 
 static inline u64 atomicMin(u64 *p, u64 v) { u64 old = *p; if (v < old) *p = v; return old; }
 
 namespace emulator {
-enum Wait { NOTHING, WARP, BLOCK_OF_THREADS };
+enum Wait { NOTHING, WARP, BLOCK_OF_THREADS, EVENT };
 struct Copy { void *to; const void *from; bool valid; };
+// A product of a warpgroup (`hopper.h`).
+struct Product {
+    float *d;
+    const u32 *a;  // null: by descriptor
+    u64 a_panel, b_panel;
+    int columns;
+    bool accumulate, transposed;
+};
 struct Fiber {
     void *stack_pointer = nullptr;
     std::unique_ptr<char[]> stack;
@@ -68,6 +78,10 @@ struct Fiber {
     u32 number;
     std::vector<std::vector<Copy>> groups;
     std::vector<Copy> open;
+    std::function<bool()> event;          // what it waits for
+    std::vector<Product> products;        // of a warpgroup, under way
+    std::vector<size_t> product_groups;   // how many of them each committed group ends after
+    std::vector<u32> copied;              // pieces of shared memory that its copies wrote and it did not publish
 };
 struct Slots { alignas(16) char lane[32][64]; };
 static const size_t STACK = 48 << 10;
@@ -79,6 +93,8 @@ static void *home;
 static void (*body)(const void *);
 static const void *arguments;
 alignas(1024) static char shared[256 << 10];
+static bool unpublished[sizeof shared / 16];  // pieces that copies wrote and products must not read yet
+static u64 copies;                            // into shared memory so far
 
 // Saves the callee-saved registers on this stack and continues on the other one.
 extern "C" void ropeway_switch(void **from, void *to);
@@ -91,11 +107,17 @@ asm(".text\n.type ropeway_switch,@function\nropeway_switch:\n"
 #error "the emulator switches stacks on x86-64 only"
 #endif
 static void pause(Wait why) { current->wait = why; ropeway_switch(&current->stack_pointer, home); }
+template <class Condition> static void wait_until(Condition condition) {
+    if (condition()) return;
+    current->event = condition;
+    pause(EVENT);
+}
 static void enter() { body(arguments); current->done = true; for (;;) ropeway_switch(&current->stack_pointer, home); }
 static void prepare(Fiber &fiber, u32 number) {
     fiber.number = number, fiber.index = {number, 0, 0};
     if (!fiber.stack) fiber.stack.reset(new char[STACK]);
     fiber.done = false, fiber.wait = NOTHING, fiber.groups.clear(), fiber.open.clear();
+    fiber.products.clear(), fiber.product_groups.clear(), fiber.copied.clear();
     uintptr_t top = ((uintptr_t)fiber.stack.get() + STACK) & ~(uintptr_t)15;
     void **sp = (void **)(top - 8);
     *--sp = (void *)enter;
@@ -119,6 +141,8 @@ static void run_block(u32 threads) {
             if (!fiber.done && fiber.wait == NOTHING) { current = &fiber; ropeway_switch(&home, fiber.stack_pointer); moved = true; }
         for (size_t w = 0; w < warps.size(); w++) moved |= release(w * 32, std::min<size_t>(threads, w * 32 + 32), WARP);
         moved |= release(0, threads, BLOCK_OF_THREADS);
+        for (Fiber &fiber : fibers)
+            if (!fiber.done && fiber.wait == EVENT && fiber.event()) fiber.wait = NOTHING, moved = true;
         for (Fiber &fiber : fibers) left |= !fiber.done;
         if (!left) return;
         if (!moved) { fprintf(stderr, "emulator: threads of a block wait for different things\n"); abort(); }
@@ -136,6 +160,7 @@ extern "C" void ropeway_emulate(void (*kernel)(const void *), const void *argume
             for (unsigned x = 0; x < grid[0]; x++) {
                 emulator::block_index = {x, y, z};
                 memset(emulator::shared, 0xff, sizeof emulator::shared);  // what was not written is NaN
+                memset(emulator::unpublished, 0, sizeof emulator::unpublished), emulator::copies++;
                 emulator::run_block(threads);
             }
 }
@@ -162,7 +187,11 @@ static inline void copy_commit() { auto &fiber = *emulator::current; fiber.group
 template <int N> static void copy_wait() {
     auto &groups = emulator::current->groups;
     while (groups.size() > (size_t)N) {
-        for (auto &copy : groups.front()) { if (copy.valid) memcpy(copy.to, copy.from, 16); else memset(copy.to, 0, 16); }
+        for (auto &copy : groups.front()) {
+            if (copy.valid) memcpy(copy.to, copy.from, 16); else memset(copy.to, 0, 16);
+            const u32 piece = ((char *)copy.to - emulator::shared) / 16;
+            emulator::unpublished[piece] = true, emulator::current->copied.push_back(piece), emulator::copies++;
+        }
         groups.erase(groups.begin());
     }
 }
@@ -202,3 +231,4 @@ static inline float power2(float x) { return exp2f(x); }
 static inline float inverse(float x) { return 1.0f / x; }
 static inline u32 narrowed(float f) { u32 u = __float_as_uint(f); return f != f ? 0x7fffu : (u + 0x7fff + ((u >> 16) & 1)) >> 16; }
 static inline u32 pack2(float a, float b) { return narrowed(a) | narrowed(b) << 16; }
+#include "hopper.h"

@@ -1,11 +1,12 @@
 //! Checks and measures the executor on a machine with a GPU, in one go.
 //!
 //! ```text
-//! cuda-check [families] [encoders] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER] [--models NAMES]
-//!            [--encoder FOLDER] [--without-overlap]
+//! cuda-check [attention] [families] [encoders] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER]
+//!            [--models NAMES] [--encoder FOLDER] [--without-overlap]
 //! ```
 //! Without names, all of them. Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
+mod attention;
 mod encoders;
 mod families;
 mod invariance;
@@ -74,7 +75,8 @@ type Check = fn(&Task) -> Result<(), Failed>;
 
 fn main() -> ExitCode {
     let task = Task::from_arguments();
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
+        ("attention", attention::check),
         ("families", families::check),
         ("encoders", encoders::check),
         ("sampling", sampling::check),

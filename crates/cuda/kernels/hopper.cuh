@@ -1,0 +1,91 @@
+// What Hopper (sm_90a alone) has beyond the prelude: products of a warpgroup (wgmma), barriers in shared memory (mbarrier), barriers by
+// number, and registers that move between warpgroups. Under ROPEWAY_EMULATE all of it comes from `tests/emulator/hopper.h`.
+//
+// A warpgroup is four warps, the first of which is a multiple of four. Its product is D[64][N] (+)= A[64][16] * B[16][N], bf16 into f32.
+// - D and an A in registers lie as in the prelude's `multiply`: warp w has the rows 16 w .. 16 w + 15, and of every eight columns j a thread
+//   has d[j][0], d[j][1] in row lane / 4 and d[j][2], d[j][3] eight rows below, columns lane % 4 * 2 and the next.
+// - Matrices in shared memory are panels: rows of 128 bytes (64 values), eight rows to a pattern of 1,024 bytes that begins at a multiple
+//   of 1,024. The 16-byte piece p of row r lies at piece p ^ (r % 8) of its row: address bits 4 to 6 are xored with bits 7 to 9.
+// - Rows along N or M, 16 inputs side by side ("K-major", A and B of q . k): eight rows further is `stride` bytes on; the next 16 inputs
+//   begin 32 bytes on in the same row. `leading` is not used.
+// - Rows along the inputs, outputs side by side ("MN-major", the transposed B of weighted values): eight inputs further is `stride` bytes
+//   on, 64 outputs further `leading` bytes.
+// - Products run behind the thread's back: D may be touched, and an A in registers or a panel overwritten, only after they were waited for.
+//   `product_begin` comes before the first of them and after every write to their registers.
+// - They read shared memory by another path ("the async proxy") than copies and stores write it: whoever wrote passes `publish_writes`
+//   between its writes and the barrier that tells others of them.
+#pragma once
+
+DEVICE u64 panel_descriptor(const void *at, u32 leading, u32 stride) {
+    return (u64)(shared_address(at) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | 1ull << 62;
+}
+// The descriptor of a matrix that begins so many bytes further on.
+DEVICE u64 further(u64 descriptor, u32 bytes) { return descriptor + (bytes >> 4); }
+
+#ifndef ROPEWAY_EMULATE
+#define DYNAMIC_PANELS(name) extern __shared__ __align__(1024) char name[]
+
+#define RESULTS_4(d) "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])
+#define RESULTS_16(d) RESULTS_4((d)[0]), RESULTS_4((d)[1]), RESULTS_4((d)[2]), RESULTS_4((d)[3])
+// d[t][j] is the column group t * 4 + j: 128 columns. A and B are K-major panels.
+DEVICE void multiply_panels(float (&d)[4][4][4], u64 a, u64 b, bool accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+        "%64, %65, p, 1, 1, 0, 0;\n}"
+        : RESULTS_16(d[0]), RESULTS_16(d[1]), RESULTS_16(d[2]), RESULTS_16(d[3])
+        : "l"(a), "l"(b), "r"((i32)accumulate));
+}
+// 64 columns. A is in registers, B an MN-major panel.
+DEVICE void multiply_panel(float (&d)[8][4], const u32 (&a)[4], u64 b, bool accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+        "{%32,%33,%34,%35}, %36, p, 1, 1, 1;\n}"
+        : RESULTS_16(d), RESULTS_16(d + 4)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((i32)accumulate));
+}
+DEVICE void product_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits until at most N committed groups are under way.
+template <int N> DEVICE void product_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+// Says after a wait that results have changed: the compiler takes them for ready when their product is issued.
+template <int N> DEVICE void product_results(float (&d)[N][4]) {
+#pragma unroll
+    for (int j = 0; j < N; j++) asm volatile("" : RESULTS_4(d[j])::"memory");
+}
+
+DEVICE void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// A barrier of `count` arrivals; its phases are counted from 0. The wait with parity 1 passes before phase 0 is complete.
+DEVICE void barrier_create(u64 *barrier, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory"); }
+DEVICE void barrier_arrive(u64 *barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory"); }
+// Whether the phase of this parity is complete.
+DEVICE bool barrier_passed(u64 *barrier, u32 parity) {
+    u32 passed;
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(passed)
+                 : "r"(shared_address(barrier)), "r"(parity)
+                 : "memory");
+    return passed != 0;
+}
+DEVICE void barrier_wait(u64 *barrier, u32 parity) {
+    u32 passed;
+    do asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                    : "=r"(passed)
+                    : "r"(shared_address(barrier)), "r"(parity)
+                    : "memory");
+    while (!passed);
+}
+
+// Barriers by number, 1 to 15: `threads` of them arrive, and those that wait go on when all have.
+DEVICE void numbered_wait(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
+DEVICE void numbered_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
+
+// The warpgroup's threads give registers back, or wait for more of them.
+template <int N> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+#endif

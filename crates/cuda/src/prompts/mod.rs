@@ -1,0 +1,132 @@
+//! The kernels that prompts attend with. All forms give the same bits; which one runs is decided when kernels are loaded.
+
+pub mod trial;
+
+use crate::compile::Source;
+use crate::driver::{DriverError, Function, Module, Properties, Shape, Stream};
+use crate::kernels::{self, Attend, BLOCK, Constants, PROMPT_ROWS, SEGMENT, TILES};
+
+/// How the two computing warpgroups of a block share its tensor cores; the constants of `attend_hopper.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Schedule {
+    /// They take turns at issuing products.
+    pub ping_pong: bool,
+    /// Products of a segment are left running while the next one's scores are computed and looked through.
+    pub overlap: bool,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self { ping_pong: true, overlap: true }
+    }
+}
+
+/// Which instructions a prompt's products are computed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PromptForm {
+    /// Those of a warp: on every GPU, for every head dimension.
+    Warps,
+    /// Those of a warpgroup: on Hopper alone, for heads of 64 and 128 values.
+    Warpgroups(Schedule),
+}
+
+impl PromptForm {
+    /// The fastest form for a GPU and a head dimension. Heads of 80, 96 and 256 values fill no whole panels, or too many registers.
+    pub fn fastest(properties: &Properties, head_dim: usize) -> Self {
+        match (properties.capability, head_dim) {
+            (90, 64 | 128) => Self::Warpgroups(Schedule::default()),
+            _ => Self::Warps,
+        }
+    }
+
+    /// What is compiled for it.
+    pub fn source(self, constants: Constants) -> Source {
+        let Self::Warpgroups(schedule) = self else { return kernels::attend(constants, "PROMPT") };
+        let mut source = kernels::attend(constants, "HOPPER");
+        let more = [include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/attend_hopper.cu")];
+        source.text = format!("{}\n{}", source.text, more.join("\n"));
+        source.defines.push(format!("PING_PONG={}", u32::from(schedule.ping_pong)));
+        source.defines.push(format!("OVERLAP={}", u32::from(schedule.overlap)));
+        source
+    }
+
+    /// Shared memory of a block.
+    pub fn shared_bytes(self, head_dim: usize) -> usize {
+        match self {
+            Self::Warps => {
+                let stages = if head_dim <= 128 { 2 } else { 1 };
+                2 * stages * TILES * BLOCK * (head_dim * 2 + 16)
+            }
+            // Two slots of queries, keys and values each, and their barriers.
+            Self::Warpgroups(_) => 2 * (PROMPT_ROWS + 2 * SEGMENT) * head_dim * 2 + 12 * 8,
+        }
+    }
+
+    fn threads(self) -> u32 {
+        match self {
+            Self::Warps => 256,
+            Self::Warpgroups(_) => 384,
+        }
+    }
+
+    fn entry(self) -> &'static str {
+        match self {
+            Self::Warps => "attend_prompt",
+            Self::Warpgroups(_) => "attend_prompt_hopper",
+        }
+    }
+}
+
+/// A prompt kernel, loaded.
+#[derive(Debug)]
+pub struct PromptKernel {
+    function: Function,
+    threads: u32,
+    shared_bytes: usize,
+}
+
+impl PromptKernel {
+    /// Finds a form's kernel in its module.
+    pub fn find(form: PromptForm, module: &Module, head_dim: usize) -> Result<Self, DriverError> {
+        let shared_bytes = form.shared_bytes(head_dim);
+        let function = module.function(form.entry(), shared_bytes)?;
+        Ok(Self { function, threads: form.threads(), shared_bytes })
+    }
+
+    /// Queues it: a block per multiprocessor, which takes pieces of prompts in turn.
+    pub fn launch(&self, stream: &Stream, arguments: &Attend) -> Result<(), DriverError> {
+        let grid = [stream.device().properties().multiprocessors, 1, 1];
+        let shape = Shape { grid, threads: self.threads, shared_bytes: self.shared_bytes };
+        stream.launch(&self.function, shape, arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fastest(capability: u32, head_dim: usize) -> PromptForm {
+        let properties = Properties {
+            name: String::new(),
+            capability,
+            multiprocessors: 132,
+            shared_bytes: 227 << 10,
+            driver_version: 13000,
+        };
+        PromptForm::fastest(&properties, head_dim)
+    }
+
+    #[test]
+    fn hopper_alone_attends_by_warpgroups_and_only_heads_that_fill_panels() {
+        for head_dim in [64, 128] {
+            let form = fastest(90, head_dim);
+            assert_eq!(form, PromptForm::Warpgroups(Schedule::default()));
+            assert!(form.shared_bytes(head_dim) <= 227 << 10);
+        }
+        for (capability, head_dim) in
+            [(80, 128), (89, 64), (100, 128), (90, 16), (90, 80), (90, 96), (90, 256)]
+        {
+            assert_eq!(fastest(capability, head_dim), PromptForm::Warps, "{capability} {head_dim}");
+        }
+    }
+}

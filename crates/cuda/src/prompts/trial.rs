@@ -1,0 +1,289 @@
+//! Prompt attention by itself, on random queries, keys and values: for tests and measurements.
+
+use ropeway_executor::{Batch, BlockId};
+
+use super::{PromptForm, PromptKernel};
+use crate::compile::Compiler;
+use crate::driver::{Address, Buffer, Device, DriverError, Stream};
+use crate::error::CudaError;
+use crate::executor::CudaOptions;
+use crate::kernels::{Attend, BLOCK, Constants};
+use crate::sections::{Filler, Sections};
+use crate::shape::{ModelShape, RowClass, StepShape};
+
+/// A GPU and its compiler.
+pub struct Laboratory {
+    /// The GPU's queue.
+    pub stream: Stream,
+    compiler: Compiler,
+}
+
+impl Laboratory {
+    /// Opens the GPU that the options name.
+    pub fn open(options: &CudaOptions) -> Result<Self, CudaError> {
+        let device = Device::open(&options.search, options.ordinal)?;
+        let properties = device.properties();
+        let library = options.search.compiler(properties.driver_version / 1000)?;
+        let compiler = Compiler::new(library, properties.capability, options.cache.clone())?;
+        Ok(Self { stream: device.stream()?, compiler })
+    }
+
+    /// Compiles forms for every head dimension that has several, side by side, so that the cache has them.
+    pub fn prepare(&self, forms: &[PromptForm]) -> Result<(), CudaError> {
+        let shapes = [(64, false), (64, true), (128, false), (128, true)];
+        let constants = shapes.map(|(head_dim, capped)| Constants { head_dim, hidden: 0, capped });
+        let sources: Vec<_> =
+            constants.iter().flat_map(|constants| forms.iter().map(|form| form.source(*constants))).collect();
+        let compiler = &self.compiler;
+        std::thread::scope(|scope| {
+            let compile = |source| scope.spawn(move || compiler.compiled(source).map(drop));
+            let threads: Vec<_> = sources.iter().map(compile).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a compiler does not panic"))
+        })?;
+        Ok(())
+    }
+
+    /// A kernel for a trial.
+    pub fn kernel(&self, form: PromptForm, trial: &Trial) -> Result<PromptKernel, CudaError> {
+        let compiled = self.compiler.compiled(&form.source(trial.constants()))?;
+        let module = self.stream.device().module(&compiled.image)?;
+        Ok(PromptKernel::find(form, &module, trial.head_dim)?)
+    }
+}
+
+/// A piece of one sequence's prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Tokens before it.
+    pub after: usize,
+    /// Its tokens.
+    pub tokens: usize,
+}
+
+/// One step's attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// Query heads.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Values of a head.
+    pub head_dim: usize,
+    /// The sliding window.
+    pub window: Option<usize>,
+    /// Cap of the scores.
+    pub cap: Option<f32>,
+    /// One for each sequence.
+    pub pieces: Vec<Piece>,
+    /// Of the numbers.
+    pub seed: u64,
+}
+
+/// How large random trials get.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Query heads that share one of them.
+    pub group: usize,
+    /// Tokens of a piece, and before it.
+    pub tokens: usize,
+    /// Pieces.
+    pub pieces: usize,
+}
+
+impl Trial {
+    /// A trial that the seed decides.
+    pub fn random(seed: u64, bounds: Bounds) -> Self {
+        let mut numbers = Numbers::new(seed);
+        let kv_heads = 1 + numbers.below(bounds.kv_heads);
+        let piece = |numbers: &mut Numbers| Piece {
+            after: numbers.below(2) * numbers.below(bounds.tokens),
+            // One token would be decoded.
+            tokens: 2 + numbers.below(bounds.tokens),
+        };
+        Self {
+            heads: kv_heads * (1 + numbers.below(bounds.group)),
+            kv_heads,
+            head_dim: [64, 128][numbers.below(2)],
+            window: (numbers.below(2) == 0).then(|| 1 + numbers.below(bounds.tokens)),
+            cap: (numbers.below(3) == 0).then(|| 1.0 + numbers.below(30) as f32),
+            pieces: (0..=numbers.below(bounds.pieces)).map(|_| piece(&mut numbers)).collect(),
+            seed,
+        }
+    }
+
+    /// Operations on the keys that its tokens see: two products of two operations each.
+    pub fn operations(&self) -> f64 {
+        let seen = |position: usize| (position + 1).min(self.window.unwrap_or(usize::MAX));
+        let positions = self.pieces.iter().flat_map(|piece| piece.after..piece.after + piece.tokens);
+        positions.map(seen).sum::<usize>() as f64 * (4 * self.heads * self.head_dim) as f64
+    }
+
+    fn constants(&self) -> Constants {
+        Constants { head_dim: self.head_dim, hidden: self.heads * self.head_dim, capped: self.cap.is_some() }
+    }
+
+    fn tokens(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.tokens).sum()
+    }
+
+    fn model(&self) -> ModelShape {
+        ModelShape {
+            vocab: 64,
+            hidden: self.heads * self.head_dim,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            layers: 1,
+            context: self.pieces.iter().map(|piece| piece.after + piece.tokens).max().unwrap_or(1),
+            gated: 64,
+            experts: 0,
+            top_k: 0,
+            windows: 1,
+        }
+    }
+
+    /// The step's batch; sequences' blocks lie in a random order.
+    fn batch(&self, numbers: &mut Numbers) -> Batch {
+        let blocks = |piece: &Piece| (piece.after + piece.tokens).div_ceil(BLOCK);
+        let mut order: Vec<BlockId> =
+            (0..self.pieces.iter().map(blocks).sum::<usize>() as u32).map(BlockId).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, numbers.below(last + 1));
+        }
+        let (mut batch, mut rest) = (Batch::default(), &order[..]);
+        for piece in &self.pieces {
+            let (table, others) = rest.split_at(blocks(piece));
+            batch.push_chunk(&vec![0; piece.tokens], piece.after, table);
+            rest = others;
+        }
+        batch
+    }
+
+    /// Keys and values in bf16; what no token wrote is NaN.
+    fn keys_and_values(&self, batch: &Batch, numbers: &mut Numbers) -> Vec<u16> {
+        let half = BLOCK * self.head_dim;
+        let mut kv = vec![u16::MAX; batch.blocks.len() * self.kv_heads * 2 * half];
+        for (chunk, piece) in batch.chunks.iter().zip(&self.pieces) {
+            for (index, block) in batch.blocks[chunk.blocks.clone()].iter().enumerate() {
+                let written = (piece.after + piece.tokens - index * BLOCK).min(BLOCK);
+                let first = block.0 as usize * self.kv_heads * 2 * half;
+                for part in kv[first..first + self.kv_heads * 2 * half].chunks_exact_mut(half) {
+                    part[..written * self.head_dim].fill_with(|| numbers.bf16());
+                }
+            }
+        }
+        kv
+    }
+
+    /// Brings it onto the GPU.
+    pub fn upload(&self, stream: &Stream) -> Result<Uploaded, CudaError> {
+        let mut numbers = Numbers::new(self.seed);
+        let batch = self.batch(&mut numbers);
+        let kv = upload(stream, &self.keys_and_values(&batch, &mut numbers))?;
+        let values = self.tokens() * self.heads * self.head_dim;
+        let queries: Vec<u16> = (0..values).map(|_| numbers.bf16()).collect();
+        let (model, tokens) = (self.model(), self.tokens());
+        let step = StepShape::new(&model, tokens, tokens);
+        let sections = Sections::new(&model, &step, RowClass::of(tokens));
+        let mut words = vec![0u32; sections.bytes() / 4];
+        Filler::fill(sections, &[self.window], &mut words, &batch, &mut Vec::new())
+            .map_err(|error| CudaError::Shape(error.to_string()))?;
+        let halves: Vec<u16> = words.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]).collect();
+        Ok(Uploaded {
+            arrays: upload(stream, &halves)?,
+            sections,
+            queries: upload(stream, &queries)?,
+            kv,
+            out: stream.device().allocate(values * 2)?,
+            trial: self.clone(),
+        })
+    }
+}
+
+fn upload(stream: &Stream, halves: &[u16]) -> Result<Buffer, DriverError> {
+    let bytes = halves.len() * 2;
+    let buffer = stream.device().allocate(bytes)?;
+    let mut pinned = stream.device().allocate_pinned(bytes)?;
+    for (to, half) in pinned.bytes_mut().chunks_exact_mut(2).zip(halves) {
+        to.copy_from_slice(&half.to_le_bytes());
+    }
+    stream.upload(buffer.address(), &pinned, 0, bytes)?;
+    stream.synchronize()?;
+    Ok(buffer)
+}
+
+/// A trial on a GPU.
+pub struct Uploaded {
+    trial: Trial,
+    sections: Sections,
+    arrays: Buffer,
+    queries: Buffer,
+    kv: Buffer,
+    out: Buffer,
+}
+
+impl Uploaded {
+    fn arguments(&self) -> Attend {
+        let array = |word: usize| self.arrays.address().plus(word * 4);
+        Attend {
+            queries: self.queries.address(),
+            kv: self.kv.address(),
+            out: self.out.address(),
+            tables: array(self.sections.tables()),
+            counts: array(self.sections.counts(0)),
+            items: array(self.sections.items(0)),
+            prompts: array(self.sections.prompts()),
+            values: Address::NULL,
+            scales: Address::NULL,
+            finished: Address::NULL,
+            heads: self.trial.heads as u32,
+            kv_heads: self.trial.kv_heads as u32,
+            window: self.trial.window.unwrap_or(0) as u32,
+            scale: 1.0 / (self.trial.head_dim as f32).sqrt(),
+            cap: self.trial.cap.unwrap_or(0.0),
+        }
+    }
+
+    /// Queues a kernel.
+    pub fn launch(&self, stream: &Stream, kernel: &PromptKernel) -> Result<(), CudaError> {
+        Ok(kernel.launch(stream, &self.arguments())?)
+    }
+
+    /// What a kernel gives: bf16 values of every token and head. Values that it does not write are NaN.
+    pub fn run(&self, stream: &Stream, kernel: &PromptKernel) -> Result<Vec<u16>, CudaError> {
+        stream.fill(self.out.address(), 0xff, self.out.bytes())?;
+        self.launch(stream, kernel)?;
+        let mut pinned = stream.device().allocate_pinned(self.out.bytes())?;
+        stream.download(&mut pinned, self.out.address(), self.out.bytes())?;
+        stream.synchronize()?;
+        Ok(pinned.bytes().chunks_exact(2).map(|half| u16::from_le_bytes([half[0], half[1]])).collect())
+    }
+}
+
+/// Random numbers of a seed (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// Between -2 and 2.
+    fn bf16(&mut self) -> u16 {
+        let value = (self.next() % 4096) as f32 / 1024.0 - 2.0;
+        (value.to_bits() >> 16) as u16
+    }
+}

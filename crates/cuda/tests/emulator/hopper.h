@@ -1,0 +1,113 @@
+// Hopper's instructions as `kernels/hopper.cuh` names them. Products read their operands and write their results when they are waited for,
+// not before; descriptors are decoded and panels read as the hardware is documented to do. A product that reads what an asynchronous copy
+// wrote, and its thread did not publish, ends the program.
+#pragma once
+
+#define DYNAMIC_PANELS(name) char *name = emulator::shared
+
+namespace emulator {
+[[noreturn]] static void fail(const char *problem) { fprintf(stderr, "emulator: %s\n", problem); abort(); }
+
+// Address, without the swizzle, of the value at (row, input) of a matrix; `row` counts along M or N.
+static u32 offset(u64 descriptor, u32 row, u32 input, bool transposed) {
+    const u32 start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+    if (transposed) return start + row % 64 * 2 + row / 64 * leading + input % 8 * 128 + input / 8 * stride;
+    return start + row % 8 * 128 + row / 8 * stride + input * 2;
+}
+static double read_panel(u64 descriptor, u32 row, u32 input, bool transposed) {
+    u32 at = offset(descriptor, row, input, transposed);
+    at ^= (at >> 7 & 7) << 4;
+    if (at >= sizeof shared) fail("a product reads beyond shared memory");
+    if (unpublished[at / 16]) fail("a product reads what was copied and not published");
+    u16 half;
+    memcpy(&half, shared + at, 2);
+    return __uint_as_float((u32)half << 16);
+}
+// A matrix of 16 inputs, input by input; decoded once for all threads, until something is copied into shared memory.
+typedef double Inputs[16];
+static const Inputs *matrix(u64 descriptor, u32 rows, bool transposed) {
+    static std::map<u64, std::unique_ptr<Inputs[]>> known;
+    static u64 version;
+    if (version != copies) known.clear(), version = copies;
+    if (descriptor >> 62 != 1 || (descriptor >> 49 & 7) != 0) fail("only swizzles of 128 bytes without a base offset are known");
+    auto &values = known[descriptor];
+    if (!values) {
+        values.reset(new Inputs[rows]);
+        for (u32 row = 0; row < rows; row++)
+            for (u32 input = 0; input < 16; input++) values[row][input] = read_panel(descriptor, row, input, transposed);
+    }
+    return values.get();
+}
+// The value of A at a row of this warp, from the registers of the lane that has it.
+static float register_value(u32 first, size_t product, u32 row, u32 input) {
+    const u32 pair = fibers[first + row % 8 * 4 + input % 8 / 2].products[product].a[row / 8 + input / 8 * 2];
+    return __uint_as_float(input % 2 ? pair & 0xffff0000u : pair << 16);
+}
+// This thread's results: two rows of a quarter of the columns.
+static void compute(size_t index) {
+    const Product &p = current->products[index];
+    const u32 lane = current->number % 32, first = current->number - lane, warp_row = current->number / 32 % 4 * 16;
+    const Inputs *panel = p.a ? nullptr : matrix(p.a_panel, 64, false), *b = matrix(p.b_panel, p.columns, p.transposed);
+    Inputs a[2];
+    for (u32 h = 0; h < 2; h++)
+        for (u32 k = 0; k < 16; k++) a[h][k] = p.a ? register_value(first, index, lane / 4 + h * 8, k) : panel[warp_row + lane / 4 + h * 8][k];
+    for (int j = 0; j < p.columns / 8; j++)
+        for (int e = 0; e < 4; e++) {
+            const Inputs &row = a[e / 2], &column = b[j * 8 + lane % 4 * 2 + e % 2];
+            double sum = p.accumulate ? p.d[j * 4 + e] : 0.0;
+            for (int k = 0; k < 16; k++) sum += row[k] * column[k];
+            p.d[j * 4 + e] = (float)sum;
+        }
+}
+// An mbarrier, in its eight bytes of shared memory.
+struct Barrier { u16 count, pending; u32 phase; };
+struct Numbered { u32 arrived, generation; };
+static Numbered numbered[16];
+static void numbered_arrival(u32 number, u32 threads) {
+    Numbered &barrier = numbered[number];
+    if (++barrier.arrived == threads) barrier.arrived = 0, barrier.generation++;
+}
+}  // namespace emulator
+
+static inline u32 shared_address(const void *p) { return (u32)((const char *)p - emulator::shared); }
+static inline void multiply_panels(float (&d)[4][4][4], u64 a, u64 b, bool accumulate) {
+    emulator::current->products.push_back({&d[0][0][0], nullptr, a, b, 128, accumulate, false});
+}
+static inline void multiply_panel(float (&d)[8][4], const u32 (&a)[4], u64 b, bool accumulate) {
+    emulator::current->products.push_back({&d[0][0], a, 0, b, 64, accumulate, true});
+}
+static inline void product_begin() { emulator::pause(emulator::WARP); }
+static inline void product_commit() { emulator::current->product_groups.push_back(emulator::current->products.size()); }
+template <int N> static void product_wait() {
+    auto &fiber = *emulator::current;
+    emulator::pause(emulator::WARP);
+    if (fiber.product_groups.size() <= (size_t)N) return;
+    const size_t groups = fiber.product_groups.size() - N, ends = fiber.product_groups[groups - 1];
+    for (size_t i = 0; i < ends; i++) emulator::compute(i);
+    emulator::pause(emulator::WARP);
+    fiber.products.erase(fiber.products.begin(), fiber.products.begin() + ends);
+    fiber.product_groups.erase(fiber.product_groups.begin(), fiber.product_groups.begin() + groups);
+    for (size_t &end : fiber.product_groups) end -= ends;
+    emulator::pause(emulator::WARP);
+}
+template <int N> static void product_results(float (&)[N][4]) {}
+static inline void publish_writes() {
+    for (u32 piece : emulator::current->copied) emulator::unpublished[piece] = false;
+    emulator::current->copied.clear();
+}
+
+static inline void barrier_create(u64 *barrier, u32 count) { *(emulator::Barrier *)barrier = {(u16)count, (u16)count, 0}; }
+static inline void barrier_arrive(u64 *at) {
+    auto &barrier = *(emulator::Barrier *)at;
+    if (--barrier.pending == 0) barrier.pending = barrier.count, barrier.phase++;
+}
+static inline bool barrier_passed(u64 *barrier, u32 parity) { return ((emulator::Barrier *)barrier)->phase % 2 != parity; }
+static inline void barrier_wait(u64 *barrier, u32 parity) { emulator::wait_until([=] { return barrier_passed(barrier, parity); }); }
+static inline void numbered_arrive(u32 number, u32 threads) { emulator::numbered_arrival(number, threads); }
+static inline void numbered_wait(u32 number, u32 threads) {
+    const u32 generation = emulator::numbered[number].generation;
+    emulator::numbered_arrival(number, threads);
+    emulator::wait_until([=] { return emulator::numbered[number].generation != generation; });
+}
+template <int N> static void fewer_registers() {}
+template <int N> static void more_registers() {}

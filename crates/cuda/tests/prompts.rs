@@ -1,0 +1,43 @@
+//! Both forms of prompt attention on an emulated GPU: the same bits over random shapes, windows, caps and pieces of prompts.
+
+mod emulator;
+
+use ropeway_cuda::prompts::trial::{Bounds, Laboratory, Piece, Trial};
+use ropeway_cuda::prompts::{PromptForm, Schedule};
+
+/// The bits of a form's results; NaN would be a token that was not written or that saw what it must not.
+fn results(laboratory: &Laboratory, trial: &Trial, form: PromptForm) -> Vec<u16> {
+    let kernel = laboratory.kernel(form, trial).expect("a kernel");
+    let uploaded = trial.upload(&laboratory.stream).expect("memory");
+    let results = uploaded.run(&laboratory.stream, &kernel).expect("a launch");
+    assert!(results.iter().all(|half| half & 0x7fff <= 0x7f80), "{trial:?} {form:?}: NaN");
+    results
+}
+
+fn compare(laboratory: &Laboratory, trial: &Trial, schedule: Schedule) {
+    let warps = results(laboratory, trial, PromptForm::Warps);
+    let warpgroups = results(laboratory, trial, PromptForm::Warpgroups(schedule));
+    assert!(warps == warpgroups, "{trial:?} {schedule:?}: other bits");
+}
+
+#[test]
+fn warpgroups_give_the_bits_of_warps_for_random_heads_windows_caps_and_pieces() {
+    let Some(options) = emulator::options() else { return };
+    let laboratory = Laboratory::open(&options).expect("a GPU");
+    for seed in 0..12 {
+        let trial = Trial::random(seed, Bounds { kv_heads: 2, group: 3, tokens: 300, pieces: 2 });
+        compare(&laboratory, &trial, Schedule::default());
+    }
+}
+
+#[test]
+fn every_schedule_gives_the_same_bits() {
+    let Some(options) = emulator::options() else { return };
+    let laboratory = Laboratory::open(&options).expect("a GPU");
+    // Half a segment off: the first warpgroup sees one segment less than the second, and with the window one more at the beginning.
+    let pieces = vec![Piece { after: 320, tokens: 130 }, Piece { after: 0, tokens: 50 }];
+    let trial = Trial { heads: 3, kv_heads: 1, head_dim: 128, window: Some(190), cap: None, pieces, seed: 1 };
+    for (ping_pong, overlap) in [(true, false), (false, true), (false, false)] {
+        compare(&laboratory, &trial, Schedule { ping_pong, overlap });
+    }
+}
