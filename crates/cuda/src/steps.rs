@@ -109,6 +109,7 @@ impl Loaded {
 
     /// Queues all of a step.
     fn queue(&mut self, flight: &mut Flight, batch: &Batch, guides: &dyn Guides) -> Result<(), CudaError> {
+        self.program.stream.record(&flight.began)?;
         if !batch.tokens.is_empty() {
             self.copy_blocks(flight, batch)?;
             self.queue_layers(flight, batch)?;
@@ -236,12 +237,13 @@ impl Loaded {
     pub(crate) fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), CudaError> {
         let Some(mut flight) = self.flying.pop_front() else { return Ok(()) };
         self.program.stream.device().enter()?;
-        let waited = flight.done.synchronize();
-        if waited.is_ok() {
+        let waited = flight.wait();
+        if let Ok(device) = waited {
+            output.device = device;
             flight.finish(guides, output);
         }
         self.idle.push(flight);
-        Ok(waited?)
+        Ok(waited.map(drop)?)
     }
 
     /// Copies a block out of or into its layers.

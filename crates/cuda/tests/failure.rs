@@ -20,6 +20,7 @@ fn a_lost_device_fails_its_step_and_computes_the_same_after_a_restart() {
     let mut executor = CudaExecutor::load(&case.checkpoint(), options, &mut |_, _| {}).expect("a model");
     let (mut before, mut after) = (StepOutput::default(), StepOutput::default());
     executor.execute(&batch(), &mut before).expect("a step");
+    assert!(!before.device.is_zero(), "the device took some time");
 
     std::fs::write(emulator::loss(), b"").expect("a file");
     let lost = executor.execute(&batch(), &mut after).expect_err("the device is lost");

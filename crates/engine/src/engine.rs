@@ -256,6 +256,7 @@ impl Engine {
         flight.take_off(&mut self.roster);
         flight.launched = self.clock.now();
         let launched = recover::confined(|| self.executor.launch(&flight.batch, &flight.guides));
+        flight.launching = self.clock.now().saturating_sub(flight.launched);
         self.flights.push_back(flight);
         if let Err(error) = launched {
             self.launch_failed(&error);

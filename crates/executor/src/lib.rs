@@ -69,13 +69,15 @@ pub struct StepOutput {
     pub rows: Vec<RowResult>,
     /// Time that the step waited for hardware that it shares with other models. Not part of what it cost.
     pub waited: Duration,
+    /// Time that the device took, from the step's first operation to its last.
+    pub device: Duration,
 }
 
 impl StepOutput {
     /// Empties it, keeping its memory.
     pub fn clear(&mut self) {
         self.rows.clear();
-        self.waited = Duration::ZERO;
+        (self.waited, self.device) = (Duration::ZERO, Duration::ZERO);
     }
 }
 

@@ -2,6 +2,7 @@
 // list of what to do. A module is a shared library that `compiler.cpp` made of the kernels.
 #include <dlfcn.h>
 #include <unistd.h>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@ typedef int Result;
 typedef uint64_t Address;
 struct Module { void *library; };
 struct Function { Module *module; void (*kernel)(const void *); unsigned bytes; };
+struct Event { std::chrono::steady_clock::time_point passed; };
 typedef std::vector<std::function<void()>> Graph;
 static thread_local Graph *capturing;
 static void act(std::function<void()> what) { if (capturing) capturing->push_back(what); else what(); }
@@ -56,12 +58,16 @@ Result cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long
 Result cuGraphLaunch(void *executable, void *) { for (auto &what : *(Graph *)executable) what(); return 0; }
 Result cuGraphExecDestroy(void *executable) { delete (Graph *)executable; return 0; }
 Result cuGraphDestroy(void *graph) { delete (Graph *)graph; return 0; }
-Result cuEventCreate(void **event, unsigned) { *event = (void *)1; return 0; }
-Result cuEventDestroy_v2(void *) { return 0; }
-Result cuEventRecord(void *, void *) { return 0; }
+Result cuEventCreate(void **event, unsigned) { *event = new Event; return 0; }
+Result cuEventDestroy_v2(void *event) { delete (Event *)event; return 0; }
+Result cuEventRecord(void *event, void *) { act([=] { ((Event *)event)->passed = std::chrono::steady_clock::now(); }); return 0; }
 // While the file that ROPEWAY_EMULATED_LOSS names exists, the device is lost: an illegal address was read.
 Result cuEventSynchronize(void *) { const char *loss = getenv("ROPEWAY_EMULATED_LOSS"); return loss && access(loss, F_OK) == 0 ? 700 : 0; }
-Result cuEventElapsedTime(float *milliseconds, void *, void *) { *milliseconds = 0.01f; return 0; }
+Result cuEventElapsedTime(float *milliseconds, void *begin, void *end) {
+    auto passed = ((Event *)end)->passed - ((Event *)begin)->passed;
+    *milliseconds = std::chrono::duration<float, std::milli>(passed).count();
+    return 0;
+}
 Result cuModuleLoadData(void **module, const void *image) {
     // The image is a shared library with its length in front.
     uint64_t bytes;
