@@ -29,6 +29,8 @@ pub enum Fault {
     Step(u32),
     /// Any step with this token in it panics.
     Panic(u32),
+    /// Any step with this token in it loses the device; it can be restarted.
+    Loss(u32),
     /// The call of this number fails to launch, counted from 0; the next ones are fine.
     Hiccup(u64),
     /// The call of this number loses the device, and with it what all blocks held.
@@ -169,6 +171,11 @@ impl MockExecutor {
             match *fault {
                 Fault::Step(token) if self.tokens.contains(&token) => {
                     return Err(ExecutorError::Step(format!("token {token} is poison")));
+                }
+                Fault::Loss(token) if self.tokens.contains(&token) => {
+                    self.digests.fill(mix(u64::from(token)));
+                    (self.lost, self.restarts) = (true, 0);
+                    return Err(ExecutorError::Lost(format!("token {token} is poison")));
                 }
                 Fault::Panic(token) => assert!(!self.tokens.contains(&token), "token {token} is poison"),
                 Fault::Outage { first, restarts } if first == self.calls => {

@@ -53,7 +53,7 @@ impl Engine {
     /// Time that the host took to launch a step. Without steps ahead the engine waits for the device, which may compute in
     /// the launch itself, so that the host's part is what the device did not take.
     fn launch_time(&self, flight: &Flight, execute: Duration) -> Duration {
-        match self.roster.limits().ahead {
+        match self.ahead {
             0 => execute.saturating_sub(self.output.device),
             _ => flight.launching,
         }
