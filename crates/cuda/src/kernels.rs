@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
+use sha2::{Digest, Sha256};
+
 use crate::compile::{Compiler, Source};
 use crate::driver::{Address, Arguments, Device, Function, Module};
 use crate::error::CudaError;
@@ -52,6 +54,8 @@ arguments! {
     Gate { gate_up: Address, bias: Address, out: Address, width: u32, kind: u32, }
     /// `rows.cu`.
     CopyBlocks { kv: Address, pairs: Address, layer_bytes: u64, block_bytes: u32, }
+    /// `rows.cu`.
+    MoveBlock { kv: Address, packed: Address, layer_bytes: u64, block_bytes: u32, block: u32, into_pool: u32, }
     /// `rows.cu`.
     Randomise { values: Address, count: u64, seed: u32, amount: f32, }
     /// `linear.cu`.
@@ -189,12 +193,15 @@ pub struct LinearKernel {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named as in the sources")]
 pub struct Kernels {
+    /// Of their machine code.
+    pub digest: [u8; 32],
     pub embed: Function,
     pub residual: Function,
     /// Threads of `residual`.
     pub row_threads: u32,
     pub gate: Function,
     pub copy_blocks: Function,
+    pub move_block: Function,
     pub randomise: Function,
     /// By ascending rows of a block.
     pub linear: [LinearKernel; 3],
@@ -230,16 +237,19 @@ impl Kernels {
                 "attention needs 227 KiB of shared memory per multiprocessor, as H100 and newer have";
             return Err(CudaError::Shape(problem.into()));
         }
-        let modules = load_modules(device, compiler, &sources(constants))?;
+        let images = compile_all(compiler, &sources(constants))?;
+        let modules = images.iter().map(|image| device.module(image)).collect::<Result<Vec<_>, _>>()?;
         let [rows, linear, route, attend, short, prompt, experts, sample] = &modules[..] else {
             unreachable!("every source makes a module")
         };
         Ok(Self {
+            digest: images.iter().fold(Sha256::new(), Sha256::chain_update).finalize().into(),
             embed: rows.function("embed", 0)?,
             residual: rows.function("residual", 0)?,
             row_threads: constants.row_threads() as u32,
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
+            move_block: rows.function("move_block", 0)?,
             randomise: rows.function("randomise", 0)?,
             linear: [
                 LinearKernel::load(linear, ["linear_8_f32", "linear_8_bf16"], [64, 8, 6])?,
@@ -269,14 +279,14 @@ impl Kernels {
     }
 }
 
-/// Compiles all sources side by side, and loads them in order.
-fn load_modules(device: &Device, compiler: &Compiler, sources: &[Source]) -> Result<Vec<Module>, CudaError> {
+/// Compiles all sources side by side; their machine code, in order.
+fn compile_all(compiler: &Compiler, sources: &[Source]) -> Result<Vec<Vec<u8>>, CudaError> {
     let compiled: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             sources.iter().map(|source| scope.spawn(|| compiler.compiled(source))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a compiler does not panic")).collect()
     });
-    compiled.into_iter().map(|compiled| Ok(device.module(&compiled?.image)?)).collect()
+    compiled.into_iter().map(|compiled| Ok(compiled?.image)).collect()
 }
 
 impl LinearKernel {

@@ -15,8 +15,8 @@
 //! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`sections`]: a step's arrays.
 //! - [`kernels`]: what is launched; [`products`]: how products are computed; [`program`]: the plan as launches.
 //! - [`weights`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
-//! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; [`executor`]: the
-//!   executor itself.
+//! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; `transfers`: blocks
+//!   to the host and back; `identity`: what blocks depend on; `pair`: a model and one that drafts for it; [`executor`]: the executor itself.
 
 pub mod blas;
 pub mod compile;
@@ -25,9 +25,11 @@ pub mod error;
 pub mod executor;
 pub mod flight;
 mod guess;
+mod identity;
 pub mod kernels;
 pub mod libraries;
 pub mod load;
+mod pair;
 pub mod plan;
 pub mod products;
 pub mod program;
@@ -35,8 +37,10 @@ pub mod sampling;
 pub mod sections;
 pub mod shape;
 mod steps;
+mod transfers;
 pub mod weights;
 pub mod workspace;
 
 pub use error::CudaError;
 pub use executor::{CudaExecutor, CudaOptions};
+pub use pair::Pair;

@@ -9,7 +9,7 @@ use crate::blas::Blas;
 use crate::compile::Compiler;
 use crate::driver::Device;
 use crate::error::CudaError;
-use crate::executor::{CudaOptions, KV_SHARE};
+use crate::executor::{ASKED_SHARE, CudaOptions, KV_SHARE};
 use crate::kernels::{self, BLOCK, Kernels};
 use crate::plan::{Op, Plan, RowsOf};
 use crate::products::{Bench, ProductKey, Products, Wanted};
@@ -43,6 +43,9 @@ pub fn load(
     let device = Device::open(&options.search, options.ordinal)?;
     let properties = device.properties().clone();
     let major = properties.driver_version / 1000;
+    let step = StepShape::new(&model, options.step_tokens, options.step_rows);
+    // Whoever has too little memory learns it before anything takes its time.
+    let blocks = Budget::new(&device, &plan, &model, &step)?.blocks(options.kv_tokens)?;
     let compiler =
         Compiler::new(options.search.compiler(major)?, properties.capability, options.cache.clone())?;
     let kernels = Kernels::load(&device, &compiler, compiled_for(spec))?;
@@ -54,9 +57,6 @@ pub fn load(
         }
     };
     let stream = device.stream()?;
-    let step = StepShape::new(&model, options.step_tokens, options.step_rows);
-    let budget = Budget::new(&device, &plan, &model, &step)?;
-    let blocks = budget.blocks(options.kv_tokens, &model)?;
     let from = match source {
         Source::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
         Source::Random(seed) => WeightSource::Random(*seed),
@@ -95,23 +95,33 @@ pub fn compiled_for(spec: &DecoderSpec) -> kernels::Constants {
 }
 
 /// How the device's memory is shared out.
-struct Budget {
-    free: usize,
-    weights: usize,
-    workspace: usize,
+pub(crate) struct Budget {
+    /// Bytes that are free.
+    pub(crate) free: usize,
+    /// Bytes of weights.
+    pub(crate) weights: usize,
+    /// Bytes that a step needs.
+    pub(crate) workspace: usize,
+    /// Bytes of a block of keys and values.
+    pub(crate) block: usize,
 }
 
 impl Budget {
     fn new(device: &Device, plan: &Plan, model: &ModelShape, step: &StepShape) -> Result<Self, CudaError> {
-        let free = device.memory()?.free;
-        Ok(Self { free, weights: plan.weight_bytes(), workspace: Workspace::bytes(model, step) })
+        Ok(Self {
+            free: device.memory()?.free,
+            weights: plan.weight_bytes(),
+            workspace: Workspace::bytes(model, step),
+            block: model.block_bytes(),
+        })
     }
 
     /// Blocks of keys and values: as many as asked for, or most of what is left.
-    fn blocks(&self, tokens: Option<usize>, model: &ModelShape) -> Result<usize, CudaError> {
+    pub(crate) fn blocks(&self, tokens: Option<usize>) -> Result<usize, CudaError> {
         let fixed = self.weights + self.workspace;
-        let left = self.free.saturating_sub(fixed) as f64 * KV_SHARE;
-        let fit = (left as usize / model.block_bytes()).min(u32::MAX as usize / BLOCK - 1);
+        let share = if tokens.is_some() { ASKED_SHARE } else { KV_SHARE };
+        let left = self.free.saturating_sub(fixed) as f64 * share;
+        let fit = (left as usize / self.block).min(u32::MAX as usize / BLOCK - 1);
         let wanted = tokens.map_or(fit.min(MOST_BLOCKS), |tokens| tokens.div_ceil(BLOCK).max(1));
         if wanted <= fit && fit > 0 {
             return Ok(wanted);
@@ -122,9 +132,13 @@ impl Budget {
             gigabytes(self.weights),
             gigabytes(self.workspace),
             if tokens.is_some() { "the asked-for tokens" } else { "a block" },
-            gigabytes(wanted.max(1) * model.block_bytes()),
+            gigabytes(wanted.max(1) * self.block),
             if fit > 0 {
-                format!("{} tokens of keys and values would fit", fit * BLOCK)
+                format!(
+                    "{} tokens of keys and values would fit: `--kv-memory {}MiB`",
+                    fit * BLOCK,
+                    (fit * self.block) >> 20
+                )
             } else {
                 "Choose a smaller model, or run it on the CPU with `--device cpu`".to_owned()
             }

@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use ropeway_executor::{Batch, BlockId, Guides, Limits, StepOutput};
 use ropeway_model::DecoderSpec;
 
-use crate::driver::{Buffer, Graph, Pinned, Shape};
+use crate::driver::{Buffer, Graph, Shape};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
 use crate::flight::{COPIES, Flight};
@@ -24,6 +24,7 @@ use crate::program::Program;
 use crate::sampling::PARAMETER_WORDS;
 use crate::sections::{Filled, Filler, Sections};
 use crate::shape::RowClass;
+use crate::transfers::Transfers;
 use crate::workspace::ADJUST_BLOCKS;
 
 /// Steps in flight when another one is launched.
@@ -40,7 +41,7 @@ pub(crate) struct Loaded {
     flying: VecDeque<Flight>,
     copies: Buffer,
     sample_words: Buffer,
-    transfer: Pinned,
+    transfers: Transfers,
     limits: Limits,
 }
 
@@ -75,7 +76,7 @@ impl Loaded {
             flying: VecDeque::with_capacity(AHEAD + 1),
             copies: device.allocate(COPIES * 8)?,
             sample_words: device.allocate(1 << 16)?,
-            transfer: device.allocate_pinned(model.block_bytes())?,
+            transfers: Transfers::new(&device, model.block_bytes())?,
             layers: HashMap::new(),
             heads: HashMap::new(),
             limits,
@@ -100,9 +101,12 @@ impl Loaded {
             return Err(CudaError::Shape("more steps in flight than there is memory for".into()));
         };
         let queued = self.queue(&mut flight, batch, guides);
-        match queued {
-            Ok(()) => self.flying.push_back(flight),
-            Err(_) => self.idle.push(flight),
+        if queued.is_ok() {
+            self.flying.push_back(flight);
+        } else {
+            // What was queued of it is not read any more when its memory is used again.
+            let _ = self.program.stream.synchronize();
+            self.idle.push(flight);
         }
         queued
     }
@@ -243,38 +247,23 @@ impl Loaded {
             flight.finish(guides, output);
         }
         self.idle.push(flight);
+        if waited.is_err() {
+            // What was launched after a step that failed is void.
+            let _ = self.program.stream.synchronize();
+            self.idle.extend(self.flying.drain(..));
+        }
         Ok(waited.map(drop)?)
     }
 
-    /// Copies a block out of or into its layers.
-    pub(crate) fn transfer(&mut self, block: BlockId, bytes: Transfer<'_>) -> Result<(), CudaError> {
-        let Program { stream, kv, model, blocks, .. } = &self.program;
-        stream.device().enter()?;
-        let part = model.layer_block_bytes();
-        let place = |layer: usize| kv.address().plus((layer * blocks + block.0 as usize) * part);
-        if let Transfer::In(bytes) = &bytes {
-            self.transfer.bytes_mut().copy_from_slice(bytes);
-        }
-        for layer in 0..model.layers {
-            match &bytes {
-                Transfer::In(_) => stream.upload(place(layer), &self.transfer, layer * part, part)?,
-                Transfer::Out(_) => {
-                    stream.download_at(&mut self.transfer, layer * part, place(layer), part)?;
-                }
-            }
-        }
-        stream.synchronize()?;
-        if let Transfer::Out(bytes) = bytes {
-            bytes.copy_from_slice(self.transfer.bytes());
-        }
-        Ok(())
+    /// Writes what a block holds into `bytes`.
+    pub(crate) fn export(&mut self, block: BlockId, bytes: &mut [u8]) -> Result<(), CudaError> {
+        self.program.stream.device().enter()?;
+        self.transfers.export(&self.program, block, bytes)
     }
-}
 
-/// Which way a block goes.
-pub(crate) enum Transfer<'a> {
-    /// Onto the device.
-    In(&'a [u8]),
-    /// From it.
-    Out(&'a mut [u8]),
+    /// Makes a block hold `bytes`.
+    pub(crate) fn import(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), CudaError> {
+        self.program.stream.device().enter()?;
+        self.transfers.import(&self.program, block, bytes)
+    }
 }

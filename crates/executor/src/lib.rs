@@ -14,6 +14,7 @@
 //! - [`batch`]: what is computed in one step.
 //! - [`class`]: how urgent it is.
 //! - [`limits`]: what an executor can hold, and what it is like.
+//! - [`sample_block`]: what tells executors apart.
 //! - [`sampling`]: how a row of logits becomes a token; [`guides`]: which tokens it may become.
 //! - [`Executor`], [`StepOutput`], [`ExecutorError`]: the trait and what comes back.
 
@@ -23,12 +24,14 @@ pub mod batch;
 pub mod class;
 pub mod guides;
 pub mod limits;
+mod sample;
 pub mod sampling;
 
 pub use batch::{Ask, Batch, BlockId, Chunk, Feed, History, Row};
 pub use class::Class;
 pub use guides::{GuideId, Guides, Unguided};
 pub use limits::{CostGuess, Limits};
+pub use sample::sample_block;
 pub use sampling::{SamplingParams, Seed};
 
 /// One token the executor chose (or was told to score), and what it was worth.
