@@ -113,10 +113,11 @@ impl Loaded {
 
     /// Queues all of a step.
     fn queue(&mut self, flight: &mut Flight, batch: &Batch, guides: &dyn Guides) -> Result<(), CudaError> {
+        let filled = (!batch.tokens.is_empty()).then(|| self.fill(flight, batch)).transpose()?;
         self.program.stream.record(&flight.began)?;
-        if !batch.tokens.is_empty() {
-            self.copy_blocks(flight, batch)?;
-            self.queue_layers(flight, batch)?;
+        self.copy_blocks(flight, batch)?;
+        if let Some(filled) = filled {
+            self.queue_layers(flight, filled)?;
         }
         let rows = batch.rows.len();
         if rows > 0 {
@@ -161,12 +162,17 @@ impl Loaded {
         Ok(())
     }
 
-    fn queue_layers(&mut self, flight: &mut Flight, batch: &Batch) -> Result<(), CudaError> {
+    /// Fills the step's arrays on the host.
+    fn fill(&self, flight: &mut Flight, batch: &Batch) -> Result<Filled, CudaError> {
         let program = &self.program;
         let sections = Sections::new(&program.model, &program.step, RowClass::of(batch.tokens.len()));
         let words = flight.arrays.words_mut();
-        let filled = Filler::fill(sections, &program.plan.windows, words, batch, &mut flight.ranges)
-            .map_err(|error| CudaError::Shape(error.to_string()))?;
+        Filler::fill(sections, &program.plan.windows, words, batch, &mut flight.ranges)
+            .map_err(|error| CudaError::Shape(error.to_string()))
+    }
+
+    fn queue_layers(&mut self, flight: &Flight, filled: Filled) -> Result<(), CudaError> {
+        let program = &self.program;
         for range in &flight.ranges {
             let (first, bytes) = (range.start * 4, range.len() * 4);
             program.stream.upload(program.workspace.arrays.plus(first), &flight.arrays, first, bytes)?;

@@ -11,7 +11,7 @@ use ropeway_cpu::{CpuExecutor, CpuOptions};
 use ropeway_cuda::{CudaExecutor, CudaOptions, Pair};
 use ropeway_engine::cost::CostModel;
 use ropeway_engine::{Handle, Request, Settings, Speculation, spawn, spawn_with_draft_model};
-use ropeway_executor::{Executor, SamplingParams, Seed};
+use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, Seed, StepOutput, sample_block};
 use ropeway_kvdisk::{Disk, Options, ShelfSpec};
 
 const REQUESTS: usize = 5;
@@ -107,15 +107,30 @@ fn blocks_come_back_from_disk_after_a_restart_with_the_same_bits() {
 fn a_block_holds_what_another_one_held_after_export_and_import() {
     let Some(options) = emulator::options() else { return };
     let mut executor = load(&fixtures::cases().remove(0), &options);
-    let bytes = ropeway_executor::sample_block(&mut executor).expect("a block");
+    let bytes = sample_block(&mut executor).expect("a block");
     assert!(bytes.iter().any(|byte| *byte != 0), "keys and values");
     let mut back = vec![0; bytes.len()];
     // More than pass through at a time.
     for block in 1..8 {
-        executor.import(ropeway_executor::BlockId(block), &bytes).expect("an import");
+        executor.import(BlockId(block), &bytes).expect("an import");
     }
     for block in (0..8).rev() {
-        executor.export(ropeway_executor::BlockId(block), &mut back).expect("an export");
+        executor.export(BlockId(block), &mut back).expect("an export");
+        assert_eq!(back, bytes, "block {block}");
+    }
+}
+
+#[test]
+fn a_batch_of_copies_alone_copies_blocks_in_their_order() {
+    let Some(options) = emulator::options() else { return };
+    let mut executor = load(&fixtures::cases().remove(0), &options);
+    let bytes = sample_block(&mut executor).expect("a block");
+    let copies = [(0, 3), (3, 5), (5, 1)].map(|(from, to)| (BlockId(from), BlockId(to)));
+    let batch = Batch { copies: copies.to_vec(), ..Batch::default() };
+    executor.execute(&batch, &mut StepOutput::default()).expect("a step");
+    let mut back = vec![0; bytes.len()];
+    for block in [1, 3, 5] {
+        executor.export(BlockId(block), &mut back).expect("an export");
         assert_eq!(back, bytes, "block {block}");
     }
 }
