@@ -36,7 +36,7 @@ class Ropeway:
     def measure(self):
         load = self.load
         sizes = ["--requests", load.requests, "--prompt", str(load.prompt), "--new", str(load.new), "--repeat", "1"]
-        run = ["--scenario", "throughput", "--threads", str(load.threads), "--json"]
+        run = ["--scenario", "throughput", "--threads", str(load.threads), "--device", "cpu", "--json"]
         report = json.loads(output_of([self.needs, "bench", "engine", self.model, *run, *sizes]))
         self.machine = dict(isa=report["isa"], itl_target_ms=report["itl_target_ms"], policy=report["policy"])
         return {f"requests_{at['requests']}": at["tok_s"] for at in report["scenarios"]["throughput"]["points"]}

@@ -101,7 +101,7 @@ class Ropeway:
         self.machine = None
 
     def measure(self):
-        command = [self.needs, "bench", "model", self.model, "--threads", str(self.threads), "--repeat", "3", "--json"]
+        command = [self.needs, "bench", "model", self.model, "--threads", str(self.threads), "--repeat", "3", "--device", "cpu", "--json"]
         report = json.loads(output_of(command))
         self.machine = report["machine"] | {"isa": report["isa"]}
         prefill = {entry["tokens"]: entry["tok_s"] for entry in report["prefill"]}

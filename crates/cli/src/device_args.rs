@@ -9,9 +9,11 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions};
+use ropeway_cuda::driver::driver_major;
+use ropeway_cuda::libraries::Search;
+use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions, Pair};
 use ropeway_hub::Config;
-use ropeway_model::RopeScalingChoice;
+use ropeway_model::{DecoderSpec, LoadError, RopeScalingChoice, StepLimits};
 use ropeway_weights::Checkpoint;
 
 use crate::failure::Failure;
@@ -46,6 +48,19 @@ impl FromStr for Device {
     }
 }
 
+/// How much memory keys and values get on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub enum GpuRoom {
+    /// One whole window.
+    Window,
+    /// Most of what is free.
+    Free,
+    /// So many tokens.
+    Tokens(usize),
+    /// So many bytes, for the model and the one that drafts for it together.
+    Bytes(u64),
+}
+
 /// A start on a GPU.
 pub struct OnGpu<'a> {
     /// What was asked for.
@@ -54,17 +69,29 @@ pub struct OnGpu<'a> {
     pub only_cpu: Option<&'static str>,
     /// The model.
     pub checkpoint: &'a Checkpoint,
+    /// The one that drafts for it.
+    pub draft: Option<&'a Checkpoint>,
     /// Window; `None` takes the model's own.
     pub context: Option<usize>,
     /// How to stretch it.
     pub rope_scaling: Option<RopeScalingChoice>,
-    /// Tokens of KV memory; `None` takes most of what is free.
-    pub kv_tokens: Option<usize>,
+    /// Memory for keys and values.
+    pub room: GpuRoom,
+    /// Most tokens and rows of logits in one step; `None` takes the defaults.
+    pub step: Option<StepLimits>,
+}
+
+/// Models on a GPU.
+pub struct GpuModels {
+    /// The model.
+    pub target: CudaExecutor,
+    /// The one that drafts for it.
+    pub draft: Option<CudaExecutor>,
 }
 
 impl OnGpu<'_> {
     /// The model on the GPU; `None` where it is to run on the CPU.
-    pub fn load(&self) -> Result<Option<CudaExecutor>, Failure> {
+    pub fn load(&self) -> Result<Option<GpuModels>, Failure> {
         match (self.device, self.only_cpu) {
             (Device::Cpu, _) | (Device::Auto, Some(_)) => Ok(None),
             (Device::Cuda(_), Some(option)) => {
@@ -77,9 +104,12 @@ impl OnGpu<'_> {
     }
 
     /// The first GPU, if it can run the model; whoever has a GPU is told why it is not used.
-    fn try_first(&self) -> Option<CudaExecutor> {
+    fn try_first(&self) -> Option<GpuModels> {
+        if driver_major(&search()).is_err() {
+            return None;
+        }
         match self.load_on(0) {
-            Ok(executor) => Some(executor),
+            Ok(models) => Some(models),
             Err(error) if error.has_no_gpu() => None,
             Err(error) => {
                 tell(&format!("the GPU is not used, the CPU is: {error}"));
@@ -88,23 +118,78 @@ impl OnGpu<'_> {
         }
     }
 
-    fn load_on(&self, ordinal: usize) -> Result<CudaExecutor, CudaError> {
-        let options = CudaOptions {
+    fn load_on(&self, ordinal: usize) -> Result<GpuModels, CudaError> {
+        let options = self.options(ordinal)?;
+        let bar = LoadBar::new();
+        let mut show = |done, total| bar.show(done, total);
+        match self.draft {
+            None => {
+                let target = CudaExecutor::load(self.checkpoint, options, &mut show)?;
+                Ok(GpuModels { target, draft: None })
+            }
+            Some(draft) => {
+                let Pair { target, draft } = Pair::load(self.checkpoint, draft, &options, &mut show)?;
+                Ok(GpuModels { target, draft: Some(draft) })
+            }
+        }
+    }
+
+    fn options(&self, ordinal: usize) -> Result<CudaOptions, CudaError> {
+        let defaults = CudaOptions::default();
+        let step = self.step.unwrap_or(StepLimits { tokens: defaults.step_tokens, rows: defaults.step_rows });
+        Ok(CudaOptions {
             ordinal,
             context: self.context,
             rope_scaling: self.rope_scaling,
-            kv_tokens: self.kv_tokens,
+            kv_tokens: self.kv_tokens()?,
+            step_tokens: step.tokens,
+            step_rows: step.rows,
+            search: search(),
             cache: cache(),
-            ..CudaOptions::default()
-        };
-        let bar = LoadBar::new();
-        CudaExecutor::load(self.checkpoint, options, &mut |done, total| bar.show(done, total))
+        })
+    }
+
+    fn kv_tokens(&self) -> Result<Option<usize>, CudaError> {
+        Ok(match self.room {
+            GpuRoom::Free => None,
+            GpuRoom::Tokens(tokens) => Some(tokens),
+            GpuRoom::Window => {
+                let spec = DecoderSpec::from_checkpoint(self.checkpoint).map_err(LoadError::from)?;
+                Some(self.context.unwrap_or(spec.context))
+            }
+            GpuRoom::Bytes(bytes) => {
+                let models = std::iter::once(self.checkpoint).chain(self.draft);
+                Some(CudaOptions::kv_tokens_in(bytes, models)?)
+            }
+        })
+    }
+}
+
+/// Where libraries are looked for: as the environment says, and where `ropeway pull cuda` puts them.
+pub fn search() -> Search {
+    let search = Search::from_environment();
+    match Config::from_env() {
+        Ok(config) => search.with_folder(config.cuda_libraries()),
+        Err(_) => search,
     }
 }
 
 /// Compiled kernels and tuned products are kept beside the models.
 fn cache() -> Option<PathBuf> {
     Some(Config::from_env().ok()?.home.join("cuda"))
+}
+
+impl Device {
+    /// Whether a model that only the CPU can run may be run; what it is called is part of the error.
+    pub fn check_cpu(self, what: &str) -> Result<(), Failure> {
+        match self {
+            Device::Auto | Device::Cpu => Ok(()),
+            Device::Cuda(_) => Err(Failure::new(
+                format!("{what} run on the CPU only, so far"),
+                "leave --device out, or use --device cpu",
+            )),
+        }
+    }
 }
 
 fn from_cuda(error: CudaError) -> Failure {

@@ -7,6 +7,7 @@ use ropeway_hub::catalogue::DEFAULT_EMBEDDING_MODEL;
 use ropeway_model::{LoadOptions, Precision, Quantize};
 use ropeway_weights::Checkpoint;
 
+use crate::device_args::Device;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::machine_args::MachineArgs;
@@ -24,6 +25,9 @@ pub struct EmbedderArgs {
     /// close to the same vectors
     #[arg(long)]
     int8: bool,
+    /// What computes: auto or cpu. Embedding models run on the CPU only, so far
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    device: Device,
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -31,6 +35,7 @@ pub struct EmbedderArgs {
 impl EmbedderArgs {
     /// Fetches the model if it is not here yet, and loads it.
     pub fn load(&self, batching: ropeway_batcher::Settings) -> Result<Embedder, Failure> {
+        self.device.check_cpu("embedding models")?;
         let options = EmbedderOptions {
             load: LoadOptions { precision: Precision::Fast, quantize: self.int8.then_some(Quantize::Q8) },
             batching,

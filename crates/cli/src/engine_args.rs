@@ -4,22 +4,25 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::Args;
+use ropeway_cpu::CpuExecutor;
 use ropeway_cpu::executor::DEFAULT_STEP_TOKENS;
 use ropeway_engine::settings::DEFAULT_QUEUE;
 use ropeway_engine::{
     DEFAULT_ITL_TARGET, Handle, Pace, PolicyKind, Settings, Speculation, spawn, spawn_with_draft_model,
 };
+use ropeway_executor::Executor;
 use ropeway_hub::ModelFiles;
 use ropeway_machine::Machine;
 use ropeway_model::StepLimits;
 use ropeway_text::ChatTemplate;
 use ropeway_weights::Checkpoint;
 
-use crate::draft_model::{DraftModelArg, draft_model_for};
+use crate::device_args::{GpuModels, GpuRoom};
+use crate::draft_model::{DraftModelArg, check_tokenizers, draft_model_for};
 use crate::failure::Failure;
-use crate::kv_disk::KvDiskArgs;
+use crate::kv_disk::{KeepsBlocks, KvDiskArgs};
 use crate::memory::{self, parse_size};
-use crate::model_args::{GpuRoom, KvRoom, Loaded, ModelArgs, Room};
+use crate::model_args::{KvRoom, ModelArgs, Room};
 use crate::pulling::open_hub;
 use crate::speculation;
 
@@ -41,7 +44,8 @@ const STEP: StepLimits = StepLimits { tokens: DEFAULT_STEP_TOKENS, rows: DEFAULT
 #[command(next_help_heading = "Engine options")]
 pub struct EngineArgs {
     /// Memory for keys and values, as in 512MiB or 2GiB (default: half of what
-    /// is free; for one conversation what its context needs)
+    /// is free, on a GPU nearly all of it; for one conversation what its
+    /// context needs)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     kv_memory: Option<u64>,
     /// Longest time between two tokens of a stream that prompts beside it may
@@ -117,20 +121,16 @@ impl EngineArgs {
             return Ok(started);
         }
         let room = Room { kv, step: STEP };
-        let Some(draft) = draft_model_for(&self.draft_model, &files.name) else {
-            let mut loaded = options.load_files(files, room)?;
-            let memory = loaded.executor.memory();
-            let settings = self.settings_for(&mut loaded, &options.machine())?;
-            let engine = spawn(Box::new(loaded.executor), &settings);
-            return Ok(Started::new(loaded.files, loaded.checkpoint, engine, options.machine(), memory));
+        let (mut loaded, draft) = match self.draft_files(options, &files)? {
+            None => (options.load_files(files, room)?, None),
+            Some(draft) => {
+                let (loaded, draft) = options.load_with_draft(files, &draft, room)?;
+                (loaded, Some(draft))
+            }
         };
-        let draft = options.files(&open_hub()?, draft)?;
-        let (mut loaded, draft) = options.load_with_draft(files, &draft, room)?;
-        let memory = loaded.executor.memory() + draft.memory();
-        let settings = self.settings_for(&mut loaded, &options.machine())?;
-        let engine = spawn_with_draft_model(Box::new(loaded.executor), Box::new(draft), &settings).map_err(
-            |error| Failure::new(error, "choose a smaller model of the same family with --draft-model"),
-        )?;
+        let memory = loaded.executor.memory() + draft.as_ref().map_or(0, CpuExecutor::memory);
+        let settings = self.settings_for(&loaded.files, &mut loaded.executor, &options.machine())?;
+        let engine = spawned(Box::new(loaded.executor), draft.map(|draft| Box::new(draft) as _), &settings)?;
         Ok(Started::new(loaded.files, loaded.checkpoint, engine, options.machine(), memory))
     }
 
@@ -141,28 +141,41 @@ impl EngineArgs {
         files: &ModelFiles,
         whom: For,
     ) -> Result<Option<Started>, Failure> {
-        let only_cpu = [
-            (self.kv_memory.is_some(), "--kv-memory"),
-            (self.kv_disk.folder()?.is_some(), "--kv-disk"),
-            (draft_model_for(&self.draft_model, &files.name).is_some(), "--draft-model"),
-        ];
-        let only_cpu = only_cpu.into_iter().find_map(|(given, option)| given.then_some(option));
         let checkpoint = Checkpoint::open(files.checkpoint())?;
-        let room = match whom {
-            For::OneConversation => GpuRoom::Window,
-            For::Many | For::ManyWithin(_) => GpuRoom::Free,
+        let draft = self.draft_files(options, files)?;
+        let draft = draft.map(|draft| Checkpoint::open(draft.checkpoint())).transpose()?;
+        if let Some(draft) = &draft {
+            check_tokenizers(&checkpoint, draft)?;
+        }
+        let room = match (self.kv_memory, whom) {
+            (Some(bytes), _) => GpuRoom::Bytes(bytes),
+            (None, For::OneConversation) => GpuRoom::Window,
+            (None, For::Many | For::ManyWithin(_)) => GpuRoom::Free,
         };
-        let Some(executor) = options.load_on_gpu(&checkpoint, only_cpu, room)? else { return Ok(None) };
-        let device = Some(executor.describe());
-        let engine = spawn(Box::new(executor), &self.settings());
+        let models = options.load_on_gpu(&checkpoint, draft.as_ref(), room, None)?;
+        let Some(GpuModels { mut target, draft }) = models else { return Ok(None) };
+        let device = Some(target.describe());
+        let settings = self.settings_for(files, &mut target, &options.machine())?;
+        let engine = spawned(Box::new(target), draft.map(|draft| Box::new(draft) as _), &settings)?;
         // What is on the card takes nothing of the machine's own memory.
         let started = Started::new(files.clone(), checkpoint, engine, options.machine(), 0);
         Ok(Some(Started { device, ..started }))
     }
 
-    /// The same for a model that was loaded, with its place on disk.
-    fn settings_for(&self, loaded: &mut Loaded, machine: &Machine) -> Result<Settings, Failure> {
-        let tier = self.kv_disk.tier(loaded, machine.threads().most())?;
+    /// The files of the model that drafts for this one, if one was asked for.
+    fn draft_files(&self, options: &ModelArgs, files: &ModelFiles) -> Result<Option<ModelFiles>, Failure> {
+        let draft = draft_model_for(&self.draft_model, &files.name);
+        draft.map(|draft| options.files(&open_hub()?, draft)).transpose()
+    }
+
+    /// How requests share the machine, with the place on disk of a model that was loaded.
+    fn settings_for(
+        &self,
+        files: &ModelFiles,
+        executor: &mut dyn KeepsBlocks,
+        machine: &Machine,
+    ) -> Result<Settings, Failure> {
+        let tier = self.kv_disk.tier(files, executor, machine.threads().most())?;
         Ok(Settings { tier, ..self.settings() })
     }
 
@@ -229,6 +242,17 @@ impl Started {
         };
         format!("{name} on {place}; KV memory for {tokens} tokens, at most {context} a request")
     }
+}
+
+/// An engine on a model, and on one that drafts for it.
+fn spawned(
+    executor: Box<dyn Executor>,
+    draft: Option<Box<dyn Executor>>,
+    settings: &Settings,
+) -> Result<(Handle, JoinHandle<()>), Failure> {
+    let Some(draft) = draft else { return Ok(spawn(executor, settings)) };
+    spawn_with_draft_model(executor, draft, settings)
+        .map_err(|error| Failure::new(error, "choose a smaller model of the same family with --draft-model"))
 }
 
 fn default_kv_memory() -> u64 {

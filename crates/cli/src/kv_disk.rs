@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{BinaryBytes, HumanCount};
+use ropeway_cpu::CpuExecutor;
+use ropeway_cuda::CudaExecutor;
 use ropeway_engine::{Handle, Tier};
-use ropeway_executor::Executor;
-use ropeway_hub::Config;
+use ropeway_executor::{Executor, ExecutorError};
+use ropeway_hub::{Config, ModelFiles};
 use ropeway_kvdisk::{Disk, Options, ShelfSpec};
 use ropeway_weights::digest::digest;
 
 use crate::failure::Failure;
 use crate::memory::parse_size;
-use crate::model_args::Loaded;
 use crate::output::tell;
 
 /// Names another folder, as `--kv-disk-dir` does.
@@ -48,20 +49,52 @@ pub fn kv_disk_dir() -> Result<PathBuf, Failure> {
     }
 }
 
+/// An executor whose blocks can be kept beyond its life.
+pub trait KeepsBlocks: Executor {
+    /// A digest of everything that decides the bits of a block besides its tokens.
+    fn identity(&mut self, weights: &[u8; 32]) -> Result<[u8; 32], ExecutorError>;
+
+    /// What the numbers of its blocks are, for people.
+    fn format(&self) -> &'static str;
+}
+
+impl KeepsBlocks for CpuExecutor {
+    fn identity(&mut self, weights: &[u8; 32]) -> Result<[u8; 32], ExecutorError> {
+        self.kv_identity(weights)
+    }
+
+    fn format(&self) -> &'static str {
+        self.kv_layout().format.name()
+    }
+}
+
+impl KeepsBlocks for CudaExecutor {
+    fn identity(&mut self, weights: &[u8; 32]) -> Result<[u8; 32], ExecutorError> {
+        self.kv_identity(weights)
+    }
+
+    fn format(&self) -> &'static str {
+        "cuda-bf16"
+    }
+}
+
 impl KvDiskArgs {
     /// The place for a model's blocks, if there is one.
-    pub fn tier(&self, loaded: &mut Loaded, threads: usize) -> Result<Option<Arc<dyn Tier>>, Failure> {
+    pub fn tier(
+        &self,
+        files: &ModelFiles,
+        executor: &mut dyn KeepsBlocks,
+        threads: usize,
+    ) -> Result<Option<Arc<dyn Tier>>, Failure> {
         let Some(size) = self.kv_disk else { return Ok(None) };
-        let paths = loaded.files.files.iter().map(|file| file.path.as_path());
-        let weights = digest(paths, threads)?;
-        let identity = loaded
-            .executor
-            .kv_identity(&weights)
+        let weights = digest(files.files.iter().map(|file| file.path.as_path()), threads)?;
+        let identity = executor
+            .identity(&weights)
             .map_err(|error| Failure::new(error, "start without --kv-disk; please report the message"))?;
-        let limits = loaded.executor.limits();
+        let limits = executor.limits();
         let spec = ShelfSpec {
             identity,
-            label: format!("{} {}", loaded.files.name, loaded.executor.kv_layout().format.name()),
+            label: format!("{} {}", files.name, executor.format()),
             block_bytes: limits.block_bytes,
             block_tokens: limits.block_tokens,
         };
@@ -69,7 +102,7 @@ impl KvDiskArgs {
         let stock = shelf.stock();
         if stock.blocks > 0 {
             let (bytes, tokens) = (BinaryBytes(stock.bytes), HumanCount(stock.tokens));
-            tell(&format!("{bytes} of keys and values for {tokens} tokens of {} on disk", loaded.files.name));
+            tell(&format!("{bytes} of keys and values for {tokens} tokens of {} on disk", files.name));
         }
         Ok(Some(Arc::new(shelf)))
     }

@@ -6,16 +6,13 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
-use ropeway_cuda::CudaExecutor;
 use ropeway_hub::{Check, Hub, HubError, ModelFiles, ModelRef};
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_machine::Machine;
-use ropeway_model::{
-    DecoderSpec, LoadError, LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits,
-};
+use ropeway_model::{LoadOptions, Precision, Quantize, RopeScalingChoice, StepLimits};
 use ropeway_weights::Checkpoint;
 
-use crate::device_args::{Device, OnGpu};
+use crate::device_args::{Device, GpuModels, GpuRoom, OnGpu};
 use crate::draft_model::check_tokenizers;
 use crate::failure::Failure;
 use crate::load_report::LoadReport;
@@ -100,15 +97,6 @@ pub struct Room {
     pub step: StepLimits,
 }
 
-/// How much KV memory there is on a GPU.
-#[derive(Clone, Copy, Debug)]
-pub enum GpuRoom {
-    /// One whole window.
-    Window,
-    /// Most of what is free.
-    Free,
-}
-
 /// How much KV memory there is.
 #[derive(Clone, Copy, Debug)]
 pub enum KvRoom {
@@ -121,16 +109,6 @@ pub enum KvRoom {
 }
 
 impl ModelArgs {
-    /// Fetches the model if it is not here yet, and loads it on the CPU.
-    pub fn load(&self, model: &str, room: Room) -> Result<Loaded, Failure> {
-        if matches!(self.device, Device::Cuda(_)) {
-            let hint = "`ropeway bench engine --device cuda` measures a GPU";
-            return Err(Failure::new("this command measures the CPU's forward pass", hint));
-        }
-        let files = self.files(&pulling::open_hub()?, model)?;
-        self.load_files(files, room)
-    }
-
     /// The files of a model, fetched if they are not here yet, and verified if that was asked for.
     pub fn files(&self, hub: &Hub, model: &str) -> Result<ModelFiles, Failure> {
         let files = pulling::pull(hub, model, Check::Sizes)?.files;
@@ -150,29 +128,22 @@ impl ModelArgs {
         }
     }
 
-    /// The model on a GPU, if that is where it is to run; `kv_tokens` as [`CudaOptions`](ropeway_cuda::CudaOptions) has it.
+    /// The model on a GPU, if that is where it is to run, with one that drafts for it.
     pub fn load_on_gpu(
         &self,
         checkpoint: &Checkpoint,
-        only_cpu: Option<&'static str>,
+        draft: Option<&Checkpoint>,
         room: GpuRoom,
-    ) -> Result<Option<CudaExecutor>, Failure> {
-        let own = [
+        step: Option<StepLimits>,
+    ) -> Result<Option<GpuModels>, Failure> {
+        let only_cpu = [
             (self.quantize.is_some(), "--quantize"),
             (self.kv.is_some(), "--kv"),
             (matches!(self.precision, PrecisionArg::F32), "--precision f32"),
         ];
-        let own = own.into_iter().find_map(|(given, option)| given.then_some(option));
-        let kv_tokens = match room {
-            GpuRoom::Free => None,
-            GpuRoom::Window => {
-                let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
-                Some(self.context.unwrap_or(spec.context))
-            }
-        };
+        let only_cpu = only_cpu.into_iter().find_map(|(given, option)| given.then_some(option));
         let (device, context, rope_scaling) = (self.device, self.context, self.rope_scaling);
-        let only_cpu = own.or(only_cpu);
-        OnGpu { device, only_cpu, checkpoint, context, rope_scaling, kv_tokens }.load()
+        OnGpu { device, only_cpu, checkpoint, draft, context, rope_scaling, room, step }.load()
     }
 
     /// Loads a model from its files.

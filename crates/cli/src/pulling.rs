@@ -1,12 +1,15 @@
 //! Fetching and verifying a model while showing how it goes, on standard error: a bar on a terminal, plain lines elsewhere.
 
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use ropeway_hub::progress::Stage;
-use ropeway_hub::{Check, Hub, HubError, ModelRef, Progress, PullOptions, Pulled, Report, Verified};
+use ropeway_hub::{
+    Check, CudaMajor, Hub, HubError, ModelRef, Outcome, Progress, PullOptions, Pulled, Report, Verified,
+};
 
 use crate::interrupt;
 use crate::output::tell;
@@ -43,6 +46,11 @@ pub fn tell_broken_aliases(hub: &Hub, tell: impl FnOnce(&HubError)) {
 pub fn pull(hub: &Hub, model: &str, check: Check) -> Result<Pulled, HubError> {
     let (model, options) = (hub.parse(model)?, PullOptions { check, cancel: interrupt::pulls().child() });
     shown(|report| hub.pull_model(&model, &options, report))
+}
+
+/// Makes sure that NVIDIA's libraries are on this machine; see [`Hub::pull_cuda_libraries`].
+pub fn pull_cuda_libraries(hub: &Hub, major: CudaMajor) -> Result<(PathBuf, Outcome), HubError> {
+    shown(|report| hub.pull_cuda_libraries(major, interrupt::pulls(), report))
 }
 
 /// Compares every byte of a model with its checksums; see [`Hub::verify`].

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ropeway_executor::{Batch, BlockId, CostGuess, Executor, ExecutorError, Guides, Limits, StepOutput};
 use ropeway_kernels::compute::ComputeSource;
@@ -246,10 +247,11 @@ impl Executor for CpuExecutor {
             return Ok(());
         }
         let mut lease = self.tenant.lease(lease_request(batch, self.cost));
+        let began = Instant::now();
         self.decoder.forward(&mut lease, &self.arrays.step(), &mut self.kv, &mut self.work);
         let logits = self.work.logit_rows(batch.rows.len());
         self.samplers.run(lease.compute(), Asked { batch, guides }, logits, &mut self.done);
-        self.done.waited = lease.waited();
+        (self.done.waited, self.done.device) = (lease.waited(), began.elapsed());
         Ok(())
     }
 

@@ -1,8 +1,7 @@
 //! What keys and values depend on besides the tokens: whoever keeps blocks beyond the life of an executor must not give them
 //! to one that would have computed others.
 
-use ropeway_executor::{Batch, BlockId, Executor, ExecutorError, StepOutput};
-use ropeway_kernels::kv::BLOCK;
+use ropeway_executor::{ExecutorError, sample_block};
 use sha2::{Digest, Sha256};
 
 use crate::CpuExecutor;
@@ -20,19 +19,7 @@ impl CpuExecutor {
         digest.update(weights);
         // Rope scaling and window included. Another spelling after an update costs a cold start, nothing else.
         digest.update(format!("{:?} {:?}", self.decoder().spec, self.kv_layout()));
-        digest.update(self.sample_block()?);
+        digest.update(sample_block(self)?);
         Ok(digest.finalize().into())
-    }
-
-    fn sample_block(&mut self) -> Result<Vec<u8>, ExecutorError> {
-        let limits = self.limits();
-        let tokens = BLOCK.min(limits.context).min(limits.step_tokens);
-        let tokens: Vec<u32> = (0..tokens).map(|index| (index * 7919 % limits.vocab) as u32).collect();
-        let (mut batch, block) = (Batch::with_room(&limits), BlockId(0));
-        batch.push_chunk(&tokens, 0, &[block]);
-        self.execute(&batch, &mut StepOutput::default())?;
-        let mut bytes = vec![0; limits.block_bytes];
-        self.export(block, &mut bytes)?;
-        Ok(bytes)
     }
 }

@@ -127,3 +127,20 @@ KERNEL(copy_blocks, CopyBlocks, 256) {
     uint4 *to = (uint4 *)(layer + (u64)a.pairs[2 * blockIdx.x + 1] * a.block_bytes);
     for (u32 i = threadIdx.x; i < a.block_bytes / 16; i += blockDim.x) to[i] = from[i];
 }
+
+// Moves one KV block between the pool and packed memory: block (x, y) moves a part of layer y.
+struct MoveBlock {
+    u8 *kv;              // [layer][block][bytes]
+    u8 *packed;          // [layer][bytes]
+    u64 layer_bytes;
+    u32 block_bytes;     // of one layer; a multiple of 16
+    u32 block;
+    u32 into_pool;
+};
+KERNEL(move_block, MoveBlock, 256) {
+    uint4 *pool = (uint4 *)(a.kv + blockIdx.y * a.layer_bytes + (u64)a.block * a.block_bytes);
+    uint4 *packed = (uint4 *)(a.packed + (u64)blockIdx.y * a.block_bytes);
+    const uint4 *from = a.into_pool ? packed : pool;
+    uint4 *to = a.into_pool ? pool : packed;
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < a.block_bytes / 16; i += gridDim.x * blockDim.x) to[i] = from[i];
+}

@@ -6,11 +6,15 @@ use ropeway_executor::{Batch, BlockId, Executor, ExecutorError, Guides, Limits, 
 use ropeway_model::{DecoderSpec, LoadError, RopeScalingChoice};
 use ropeway_weights::Checkpoint;
 
+use crate::driver::DriverError;
 use crate::error::CudaError;
+use crate::kernels::BLOCK;
 use crate::libraries::Search;
 use crate::load::Source;
+use crate::plan::Plan;
 use crate::program::Program;
-use crate::steps::{Loaded, Transfer};
+use crate::shape::ModelShape;
+use crate::steps::Loaded;
 
 /// Tokens of the default step: enough for products to run at full speed several times over.
 pub const DEFAULT_STEP_TOKENS: usize = 8192;
@@ -20,6 +24,10 @@ pub const DEFAULT_STEP_ROWS: usize = 512;
 
 /// Share of the free memory that blocks of keys and values take, by default.
 pub const KV_SHARE: f64 = 0.92;
+
+/// Share of it that they may take where their size was asked for: more than by default, so that a model which is started again finds room
+/// for what it had though a little less is free.
+pub const ASKED_SHARE: f64 = 0.96;
 
 /// How to run a model.
 #[derive(Clone, Debug)]
@@ -60,11 +68,27 @@ impl Default for CudaOptions {
     }
 }
 
+impl CudaOptions {
+    /// Tokens of KV memory that fit into `bytes`, for a model or for several together; whole blocks, at least one.
+    pub fn kv_tokens_in<'a>(
+        bytes: u64,
+        models: impl IntoIterator<Item = &'a Checkpoint>,
+    ) -> Result<usize, CudaError> {
+        let mut block = 0;
+        for checkpoint in models {
+            let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
+            block += ModelShape::new(&spec, &Plan::new(&spec))?.block_bytes();
+        }
+        Ok((bytes / block.max(1) as u64).max(1) as usize * BLOCK)
+    }
+}
+
 /// A model on a GPU.
 pub struct CudaExecutor {
     spec: DecoderSpec,
     source: Source,
     options: CudaOptions,
+    limits: Limits,
     loaded: Option<Loaded>,
 }
 
@@ -95,7 +119,10 @@ impl CudaExecutor {
             spec = spec.with_context(context, options.rope_scaling).map_err(LoadError::from)?;
         }
         let loaded = Loaded::new(&spec, &source, &options, progress)?;
-        Ok(Self { spec, source, options, loaded: Some(loaded) })
+        let limits = *loaded.limits();
+        // Started again, it has to have room for as much as the engine knows of.
+        let options = CudaOptions { kv_tokens: Some(limits.blocks * BLOCK), ..options };
+        Ok(Self { spec, source, options, limits, loaded: Some(loaded) })
     }
 
     /// What it is.
@@ -147,19 +174,29 @@ impl CudaExecutor {
         self.loaded.as_mut().ok_or_else(|| ExecutorError::Lost("it has to be restarted".into()))
     }
 
-    /// Forgets a device that is lost, so that nothing is computed on it until it is restarted.
+    /// Lets go of a device that is lost, so that nothing is computed on it until it is restarted.
     fn notice(&mut self, error: CudaError) -> ExecutorError {
-        let error = error.into_step_error();
-        if let (ExecutorError::Lost(_), Some(loaded)) = (&error, self.loaded.take()) {
-            let _ = loaded.program().stream.device().reset();
+        let error = self.judge(error);
+        if matches!(error, ExecutorError::Lost(_)) {
+            tracing::error!(target: "engine", "{error}; the model is loaded again");
+            self.loaded = None;
         }
         error
+    }
+
+    /// Whether the device is gone, or only this step. After another library's error the driver is asked.
+    fn judge(&self, error: CudaError) -> ExecutorError {
+        let lost = self.program().and_then(|program| program.stream.synchronize().err());
+        match lost.filter(DriverError::is_lost) {
+            Some(lost) => ExecutorError::Lost(lost.to_string()),
+            None => error.into_step_error(),
+        }
     }
 }
 
 impl Executor for CudaExecutor {
     fn limits(&self) -> Limits {
-        self.loaded.as_ref().map_or(Limits::EXAMPLE, |loaded| *loaded.limits())
+        self.limits
     }
 
     fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), ExecutorError> {
@@ -177,13 +214,13 @@ impl Executor for CudaExecutor {
     fn export(&mut self, block: BlockId, bytes: &mut [u8]) -> Result<(), ExecutorError> {
         let loaded = self.loaded()?;
         check_transfer(loaded.limits(), block, bytes.len())?;
-        loaded.transfer(block, Transfer::Out(bytes)).map_err(|error| self.notice(error))
+        loaded.export(block, bytes).map_err(|error| self.notice(error))
     }
 
     fn import(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), ExecutorError> {
         let loaded = self.loaded()?;
         check_transfer(loaded.limits(), block, bytes.len())?;
-        loaded.transfer(block, Transfer::In(bytes)).map_err(|error| self.notice(error))
+        loaded.import(block, bytes).map_err(|error| self.notice(error))
     }
 
     fn restart(&mut self) -> Result<(), ExecutorError> {

@@ -1,6 +1,7 @@
-//! A step between its launch and its collection: pinned memory that it is uploaded from and downloaded to, and the mark at its end.
+//! A step between its launch and its collection: pinned memory that it is uploaded from and downloaded to, and the marks around it.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use ropeway_executor::{Ask, Batch, GuideId, Guides, Row, RowError, StepOutput};
 
@@ -28,6 +29,8 @@ pub struct Flight {
     pub outcomes: Pinned,
     /// Alternatives to them.
     pub alternatives: Pinned,
+    /// Passed when the device begins with it.
+    pub began: Event,
     /// Passed when all of it is done.
     pub done: Event,
     rows: Vec<Asked>,
@@ -51,6 +54,7 @@ impl Flight {
             sample_words: device.allocate_pinned(1 << 16)?,
             outcomes: device.allocate_pinned(step.rows * 16)?,
             alternatives: device.allocate_pinned(step.rows * MOST_ALTERNATIVES * 8)?,
+            began: device.event()?,
             done: device.event()?,
             rows: Vec::with_capacity(step.rows),
         })
@@ -69,6 +73,12 @@ impl Flight {
         for (index, error) in self.sampling.take_refused() {
             self.rows[index].refused = Some(error);
         }
+    }
+
+    /// Waits until the step is done; how long the device took.
+    pub fn wait(&self) -> Result<Duration, DriverError> {
+        self.done.synchronize()?;
+        Ok(Duration::from_secs_f64(self.done.seconds_since(&self.began)?.max(0.0)))
     }
 
     /// Fills `output` once the step is done.

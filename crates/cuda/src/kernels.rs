@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
+use sha2::{Digest, Sha256};
+
 use crate::compile::{Compiler, Source};
 use crate::driver::{Address, Device, Function, Module};
 use crate::error::CudaError;
@@ -55,6 +57,8 @@ arguments! {
     Gate { gate_up: Address, bias: Address, out: Address, width: u32, kind: u32, }
     /// `rows.cu`.
     CopyBlocks { kv: Address, pairs: Address, layer_bytes: u64, block_bytes: u32, }
+    /// `rows.cu`.
+    MoveBlock { kv: Address, packed: Address, layer_bytes: u64, block_bytes: u32, block: u32, into_pool: u32, }
     /// `linear.cu`.
     Randomise { values: Address, count: u64, seed: u32, amount: f32, }
     /// `linear.cu`.
@@ -290,12 +294,15 @@ pub struct RouteShape {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named as in the sources")]
 pub struct Kernels {
+    /// Of their machine code.
+    pub digest: [u8; 32],
     pub embed: Function,
     pub residual: Function,
     /// Threads of `residual`.
     pub row_threads: u32,
     pub gate: Function,
     pub copy_blocks: Function,
+    pub move_block: Function,
     pub products: ProductKernels,
     /// For heads whose values fit into registers evenly.
     pub route: Option<RouteKernel>,
@@ -332,16 +339,19 @@ impl Kernels {
                 "attention needs 227 KiB of shared memory per multiprocessor, as H100 and newer have";
             return Err(CudaError::Shape(problem.into()));
         }
-        let modules = load_modules(device, compiler, &sources(constants, prompts))?;
+        let images = compile_all(compiler, &sources(constants, prompts))?;
+        let modules = load_all(device, &images)?;
         let [rows, linear, route, attend, short, prompt, experts, sample] = &modules[..] else {
             unreachable!("every source makes a module")
         };
         Ok(Self {
+            digest: images.iter().fold(Sha256::new(), Sha256::chain_update).finalize().into(),
             embed: rows.function("embed", 0)?,
             residual: rows.function("residual", 0)?,
             row_threads: constants.row_threads() as u32,
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
+            move_block: rows.function("move_block", 0)?,
             products: ProductKernels::load(linear)?,
             route: RouteKernel::load(route, constants.head_dim)?,
             route_any: route.function("route_any", 0)?,
@@ -367,18 +377,19 @@ impl Kernels {
     }
 }
 
-/// Compiles all sources side by side, and loads them in order.
-pub(crate) fn load_modules(
-    device: &Device,
-    compiler: &Compiler,
-    sources: &[Source],
-) -> Result<Vec<Module>, CudaError> {
+/// Machine code, loaded.
+pub(crate) fn load_all(device: &Device, images: &[Vec<u8>]) -> Result<Vec<Module>, CudaError> {
+    images.iter().map(|image| Ok(device.module(image)?)).collect()
+}
+
+/// Compiles all sources side by side; their machine code, in order.
+pub(crate) fn compile_all(compiler: &Compiler, sources: &[Source]) -> Result<Vec<Vec<u8>>, CudaError> {
     let compiled: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             sources.iter().map(|source| scope.spawn(|| compiler.compiled(source))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a compiler does not panic")).collect()
     });
-    compiled.into_iter().map(|compiled| Ok(device.module(&compiled?.image)?)).collect()
+    compiled.into_iter().map(|compiled| Ok(compiled?.image)).collect()
 }
 
 impl LinearKernel {

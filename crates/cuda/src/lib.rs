@@ -17,8 +17,8 @@
 //!   plan as launches.
 //! - [`weights`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
 //! - [`encoder`]: encoders, which need none of what decoders keep between steps.
-//! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; [`executor`]: the
-//!   executor itself.
+//! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; `transfers`: blocks
+//!   to the host and back; `identity`: what blocks depend on; `pair`: a model and one that drafts for it; [`executor`]: the executor itself.
 
 pub mod blas;
 pub mod compile;
@@ -28,9 +28,11 @@ pub mod error;
 pub mod executor;
 pub mod flight;
 mod guess;
+mod identity;
 pub mod kernels;
 pub mod libraries;
 pub mod load;
+mod pair;
 pub mod plan;
 pub mod products;
 pub mod program;
@@ -39,9 +41,11 @@ pub mod sampling;
 pub mod sections;
 pub mod shape;
 mod steps;
+mod transfers;
 pub mod weights;
 pub mod workspace;
 
 pub use encoder::{CudaEncoder, CudaTextDecoder};
 pub use error::CudaError;
 pub use executor::{CudaExecutor, CudaOptions};
+pub use pair::Pair;

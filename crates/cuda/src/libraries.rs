@@ -1,8 +1,8 @@
 //! NVIDIA's libraries, found and opened at run time: the driver (`libcuda`), the compiler (NVRTC) and matrix products (cuBLASLt).
 //!
 //! ```text
-//! where       ROPEWAY_CUDA_LIBS and LD_LIBRARY_PATH (folders, separated by ':'), the toolkit's usual folders, `nvidia/*/lib` of python3's
-//!             packages; the driver also where the loader finds it
+//! where       ROPEWAY_CUDA_LIBS and LD_LIBRARY_PATH (folders, separated by ':'), what `ropeway pull cuda` fetched, the toolkit's usual
+//!             folders, `nvidia/*/lib` of python3's packages; the driver also where the loader finds it
 //! versions    NVRTC and cuBLASLt of a major version that the driver knows: the newest of those found
 //! ```
 //! A program that never asks for a GPU never opens any of them. What is missing is named with how to get it.
@@ -39,7 +39,8 @@ pub enum LibraryError {
     NoDriver(String),
     /// A library that a package brings.
     #[error(
-        "{name} was not found; install it with `pip install {package}`, or name its folder in ROPEWAY_CUDA_LIBS"
+        "{name} was not found; fetch it with `ropeway pull cuda`, install it with `pip install {package}`, or name its folder in \
+         ROPEWAY_CUDA_LIBS"
     )]
     Missing {
         /// What it is called.
@@ -72,6 +73,12 @@ impl Search {
             [FOLDERS_VARIABLE, "LD_LIBRARY_PATH"].map(|name| std::env::var_os(name).unwrap_or_default());
         let folders = variables.iter().flat_map(std::env::split_paths).filter(|folder| folder.is_absolute());
         Self { first: folders.collect(), only_first: false }
+    }
+
+    /// The same, and in this folder before the usual ones.
+    pub fn with_folder(mut self, folder: PathBuf) -> Self {
+        self.first.push(folder);
+        self
     }
 
     /// In one folder and nowhere else: for tests.
@@ -207,6 +214,7 @@ mod tests {
         let nowhere = Search::only(Path::new("/nonexistent"));
         let compiler = nowhere.compiler(13).expect_err("nothing is there").to_string();
         assert!(compiler.contains("pip install nvidia-cuda-nvrtc`"), "{compiler}");
+        assert!(compiler.contains("`ropeway pull cuda`"), "{compiler}");
         let products = nowhere.products(12).expect_err("nothing is there").to_string();
         assert!(products.contains("pip install nvidia-cublas-cu12"), "{products}");
         let driver = nowhere.driver().expect_err("nothing is there").to_string();

@@ -9,7 +9,7 @@ use crate::blas::Blas;
 use crate::compile::Compiler;
 use crate::driver::{Device, Stream};
 use crate::error::CudaError;
-use crate::executor::{CudaOptions, KV_SHARE};
+use crate::executor::{ASKED_SHARE, CudaOptions, KV_SHARE};
 use crate::kernels::{self, BLOCK, Kernels};
 use crate::plan::{Op, Plan, RowsOf};
 use crate::products::{Bench, ProductKey, Products, Wanted};
@@ -31,19 +31,17 @@ pub enum Source {
     Random(u32),
 }
 
-/// A GPU and what NVIDIA brings for it.
-pub(crate) struct Opened {
-    pub(crate) device: Device,
+/// What computes on a GPU, besides kernels.
+pub(crate) struct Tools {
     pub(crate) stream: Stream,
     pub(crate) compiler: Compiler,
     /// Absent where cuBLASLt is not installed.
     pub(crate) blas: Option<Blas>,
 }
 
-impl Opened {
-    /// Opens all of it.
-    pub(crate) fn new(options: &CudaOptions) -> Result<Self, CudaError> {
-        let device = Device::open(&options.search, options.ordinal)?;
+impl Tools {
+    /// What NVIDIA brings for a device.
+    pub(crate) fn new(device: &Device, options: &CudaOptions) -> Result<Self, CudaError> {
         let properties = device.properties();
         let major = properties.driver_version / 1000;
         let compiler =
@@ -59,7 +57,7 @@ impl Opened {
         if !options.overlap {
             stream.set_overlaps(false);
         }
-        Ok(Self { device, stream, compiler, blas })
+        Ok(Self { stream, compiler, blas })
     }
 }
 
@@ -72,11 +70,12 @@ pub fn load(
 ) -> Result<Program, CudaError> {
     let plan = Plan::new(spec);
     let model = ModelShape::new(spec, &plan)?;
-    let Opened { device, stream, compiler, blas } = Opened::new(options)?;
-    let kernels = Kernels::load(&device, &compiler, compiled_for(spec))?;
+    let device = Device::open(&options.search, options.ordinal)?;
     let step = StepShape::new(&model, options.step_tokens, options.step_rows);
-    let budget = Budget::new(&device, &plan, &model, &step)?;
-    let blocks = budget.blocks(options.kv_tokens, &model)?;
+    // Whoever has too little memory learns it before anything takes its time.
+    let blocks = Budget::new(&device, &plan, &model, &step)?.blocks(options.kv_tokens)?;
+    let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
+    let kernels = Kernels::load(&device, &compiler, compiled_for(spec))?;
     let from = match source {
         Source::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
         Source::Random(seed) => WeightSource::Random(*seed),
@@ -115,23 +114,33 @@ pub fn compiled_for(spec: &DecoderSpec) -> kernels::Constants {
 }
 
 /// How the device's memory is shared out.
-struct Budget {
-    free: usize,
-    weights: usize,
-    workspace: usize,
+pub(crate) struct Budget {
+    /// Bytes that are free.
+    pub(crate) free: usize,
+    /// Bytes of weights.
+    pub(crate) weights: usize,
+    /// Bytes that a step needs.
+    pub(crate) workspace: usize,
+    /// Bytes of a block of keys and values.
+    pub(crate) block: usize,
 }
 
 impl Budget {
     fn new(device: &Device, plan: &Plan, model: &ModelShape, step: &StepShape) -> Result<Self, CudaError> {
-        let free = device.memory()?.free;
-        Ok(Self { free, weights: plan.weight_bytes(), workspace: Workspace::bytes(model, step) })
+        Ok(Self {
+            free: device.memory()?.free,
+            weights: plan.weight_bytes(),
+            workspace: Workspace::bytes(model, step),
+            block: model.block_bytes(),
+        })
     }
 
     /// Blocks of keys and values: as many as asked for, or most of what is left.
-    fn blocks(&self, tokens: Option<usize>, model: &ModelShape) -> Result<usize, CudaError> {
+    pub(crate) fn blocks(&self, tokens: Option<usize>) -> Result<usize, CudaError> {
         let fixed = self.weights + self.workspace;
-        let left = self.free.saturating_sub(fixed) as f64 * KV_SHARE;
-        let fit = (left as usize / model.block_bytes()).min(u32::MAX as usize / BLOCK - 1);
+        let share = if tokens.is_some() { ASKED_SHARE } else { KV_SHARE };
+        let left = self.free.saturating_sub(fixed) as f64 * share;
+        let fit = (left as usize / self.block).min(u32::MAX as usize / BLOCK - 1);
         let wanted = tokens.map_or(fit.min(MOST_BLOCKS), |tokens| tokens.div_ceil(BLOCK).max(1));
         if wanted <= fit && fit > 0 {
             return Ok(wanted);
@@ -142,9 +151,13 @@ impl Budget {
             gigabytes(self.weights),
             gigabytes(self.workspace),
             if tokens.is_some() { "the asked-for tokens" } else { "a block" },
-            gigabytes(wanted.max(1) * model.block_bytes()),
+            gigabytes(wanted.max(1) * self.block),
             if fit > 0 {
-                format!("{} tokens of keys and values would fit", fit * BLOCK)
+                format!(
+                    "{} tokens of keys and values would fit: `--kv-memory {}MiB`",
+                    fit * BLOCK,
+                    (fit * self.block) >> 20
+                )
             } else {
                 "Choose a smaller model, or run it on the CPU with `--device cpu`".to_owned()
             }

@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use ropeway_executor::{Batch, BlockId, Guides, Limits, StepOutput};
 use ropeway_model::DecoderSpec;
 
-use crate::driver::{Buffer, Graph, Pinned, Shape};
+use crate::driver::{Buffer, Graph, Shape};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
 use crate::flight::{COPIES, Flight};
@@ -24,6 +24,7 @@ use crate::program::Program;
 use crate::sampling::PARAMETER_WORDS;
 use crate::sections::{Filled, Filler, Sections};
 use crate::shape::RowClass;
+use crate::transfers::Transfers;
 use crate::workspace::ADJUST_BLOCKS;
 
 /// Steps in flight when another one is launched.
@@ -40,7 +41,7 @@ pub(crate) struct Loaded {
     flying: VecDeque<Flight>,
     copies: Buffer,
     sample_words: Buffer,
-    transfer: Pinned,
+    transfers: Transfers,
     limits: Limits,
 }
 
@@ -75,7 +76,7 @@ impl Loaded {
             flying: VecDeque::with_capacity(AHEAD + 1),
             copies: device.allocate(COPIES * 8)?,
             sample_words: device.allocate(1 << 16)?,
-            transfer: device.allocate_pinned(model.block_bytes())?,
+            transfers: Transfers::new(&device, model.block_bytes())?,
             layers: HashMap::new(),
             heads: HashMap::new(),
             limits,
@@ -100,18 +101,23 @@ impl Loaded {
             return Err(CudaError::Shape("more steps in flight than there is memory for".into()));
         };
         let queued = self.queue(&mut flight, batch, guides);
-        match queued {
-            Ok(()) => self.flying.push_back(flight),
-            Err(_) => self.idle.push(flight),
+        if queued.is_ok() {
+            self.flying.push_back(flight);
+        } else {
+            // What was queued of it is not read any more when its memory is used again.
+            let _ = self.program.stream.synchronize();
+            self.idle.push(flight);
         }
         queued
     }
 
     /// Queues all of a step.
     fn queue(&mut self, flight: &mut Flight, batch: &Batch, guides: &dyn Guides) -> Result<(), CudaError> {
-        if !batch.tokens.is_empty() {
-            self.copy_blocks(flight, batch)?;
-            self.queue_layers(flight, batch)?;
+        let filled = (!batch.tokens.is_empty()).then(|| self.fill(flight, batch)).transpose()?;
+        self.program.stream.record(&flight.began)?;
+        self.copy_blocks(flight, batch)?;
+        if let Some(filled) = filled {
+            self.queue_layers(flight, filled)?;
         }
         let rows = batch.rows.len();
         if rows > 0 {
@@ -156,12 +162,17 @@ impl Loaded {
         Ok(())
     }
 
-    fn queue_layers(&mut self, flight: &mut Flight, batch: &Batch) -> Result<(), CudaError> {
+    /// Fills the step's arrays on the host.
+    fn fill(&self, flight: &mut Flight, batch: &Batch) -> Result<Filled, CudaError> {
         let program = &self.program;
         let sections = Sections::new(&program.model, &program.step, RowClass::of(batch.tokens.len()));
         let words = flight.arrays.words_mut();
-        let filled = Filler::fill(sections, &program.plan.windows, words, batch, &mut flight.ranges)
-            .map_err(|error| CudaError::Shape(error.to_string()))?;
+        Filler::fill(sections, &program.plan.windows, words, batch, &mut flight.ranges)
+            .map_err(|error| CudaError::Shape(error.to_string()))
+    }
+
+    fn queue_layers(&mut self, flight: &Flight, filled: Filled) -> Result<(), CudaError> {
+        let program = &self.program;
         for range in &flight.ranges {
             let (first, bytes) = (range.start * 4, range.len() * 4);
             program.stream.upload(program.workspace.arrays.plus(first), &flight.arrays, first, bytes)?;
@@ -238,7 +249,7 @@ impl Loaded {
         let Some(mut flight) = self.idle.pop() else {
             return Err(CudaError::Shape("more steps in flight than there is memory for".into()));
         };
-        let queued = self.queue_layers(&mut flight, batch);
+        let queued = self.fill(&mut flight, batch).and_then(|filled| self.queue_layers(&flight, filled));
         self.idle.push(flight);
         queued?;
         let Program { stream, model, workspace, .. } = &self.program;
@@ -256,43 +267,29 @@ impl Loaded {
     pub(crate) fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), CudaError> {
         let Some(mut flight) = self.flying.pop_front() else { return Ok(()) };
         self.program.stream.device().enter()?;
-        let waited = flight.done.synchronize();
-        if waited.is_ok() {
+        let waited = flight.wait();
+        if let Ok(device) = waited {
+            output.device = device;
             flight.finish(guides, output);
         }
         self.idle.push(flight);
-        Ok(waited?)
+        if waited.is_err() {
+            // What was launched after a step that failed is void.
+            let _ = self.program.stream.synchronize();
+            self.idle.extend(self.flying.drain(..));
+        }
+        Ok(waited.map(drop)?)
     }
 
-    /// Copies a block out of or into its layers.
-    pub(crate) fn transfer(&mut self, block: BlockId, bytes: Transfer<'_>) -> Result<(), CudaError> {
-        let Program { stream, kv, model, blocks, .. } = &self.program;
-        stream.device().enter()?;
-        let part = model.layer_block_bytes();
-        let place = |layer: usize| kv.address().plus((layer * blocks + block.0 as usize) * part);
-        if let Transfer::In(bytes) = &bytes {
-            self.transfer.bytes_mut().copy_from_slice(bytes);
-        }
-        for layer in 0..model.layers {
-            match &bytes {
-                Transfer::In(_) => stream.upload(place(layer), &self.transfer, layer * part, part)?,
-                Transfer::Out(_) => {
-                    stream.download_at(&mut self.transfer, layer * part, place(layer), part)?;
-                }
-            }
-        }
-        stream.synchronize()?;
-        if let Transfer::Out(bytes) = bytes {
-            bytes.copy_from_slice(self.transfer.bytes());
-        }
-        Ok(())
+    /// Writes what a block holds into `bytes`.
+    pub(crate) fn export(&mut self, block: BlockId, bytes: &mut [u8]) -> Result<(), CudaError> {
+        self.program.stream.device().enter()?;
+        self.transfers.export(&self.program, block, bytes)
     }
-}
 
-/// Which way a block goes.
-pub(crate) enum Transfer<'a> {
-    /// Onto the device.
-    In(&'a [u8]),
-    /// From it.
-    Out(&'a mut [u8]),
+    /// Makes a block hold `bytes`.
+    pub(crate) fn import(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), CudaError> {
+        self.program.stream.device().enter()?;
+        self.transfers.import(&self.program, block, bytes)
+    }
 }

@@ -1,7 +1,7 @@
 //! What the engine shows to the outside after each step. Readers copy; nobody holds it for long.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::metrics::Metrics;
 use crate::queue::Queue;
@@ -46,6 +46,8 @@ pub struct Board {
     /// Set once its thread is done.
     ended: AtomicBool,
     device: AtomicU8,
+    /// Why the device is lost, once it is.
+    loss: OnceLock<String>,
 }
 
 impl Board {
@@ -82,6 +84,16 @@ impl Board {
 
     pub(crate) fn set_device(&self, device: Device) {
         self.device.store(device as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lose_device(&self, why: &str) {
+        self.loss.get_or_init(|| why.to_owned());
+        self.set_device(Device::Lost);
+    }
+
+    /// Why the device is lost, once it is.
+    pub fn loss(&self) -> Option<&str> {
+        self.loss.get().map(String::as_str)
     }
 
     /// Whether the engine is to stop.

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use ropeway_executor::{BlockId, Executor, StepOutput};
 
+use self::recover::Losses;
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::cost::CostModel;
@@ -65,6 +66,8 @@ pub struct Engine {
     keeper: Option<Keeper>,
     roster: Roster,
     metrics: Metrics,
+    /// Steps that may be in flight when another one is launched.
+    ahead: usize,
     /// Steps that were launched and not collected, the oldest first.
     flights: VecDeque<Flight>,
     /// Memory of flights that are over; the latest last.
@@ -78,6 +81,7 @@ pub struct Engine {
     /// Copies of a step that never ran, due before the next one.
     due_copies: Vec<(BlockId, BlockId)>,
     leaving: Vec<Slot>,
+    losses: Losses,
     lost: bool,
 }
 
@@ -99,6 +103,7 @@ impl Engine {
             keeper: None,
             roster: Roster::new(limits, most),
             metrics: Metrics::default(),
+            ahead: limits.ahead,
             flights: VecDeque::with_capacity(limits.ahead + 1),
             hangar: (0..=limits.ahead).map(flight).collect(),
             output: StepOutput::default(),
@@ -107,6 +112,7 @@ impl Engine {
             executed: Duration::ZERO,
             due_copies: Vec::new(),
             leaving: Vec::with_capacity(most),
+            losses: Losses::default(),
             lost: false,
             clock,
         };
@@ -123,6 +129,13 @@ impl Engine {
         self
     }
 
+    /// The same engine with one step at a time in flight: what a sequence says is known before the next step is planned, so that
+    /// drafts can be made for it.
+    pub fn one_step_at_a_time(mut self) -> Self {
+        self.ahead = 0;
+        self
+    }
+
     /// One turn: takes in what arrived, lets go what left, launches a step, and collects one if as many are in flight as
     /// may be.
     pub fn step(&mut self) -> Stepped {
@@ -135,7 +148,7 @@ impl Engine {
         self.keep(began);
         self.draft();
         let launched = self.launch(began);
-        let full = self.flights.len() > self.roster.limits().ahead;
+        let full = self.flights.len() > self.ahead;
         match (launched, self.flights.is_empty()) {
             (false, true) if self.lost => Stepped::Lost,
             (false, true) if self.is_fetching() => Stepped::Waiting,
@@ -256,6 +269,7 @@ impl Engine {
         flight.take_off(&mut self.roster);
         flight.launched = self.clock.now();
         let launched = recover::confined(|| self.executor.launch(&flight.batch, &flight.guides));
+        flight.launching = self.clock.now().saturating_sub(flight.launched);
         self.flights.push_back(flight);
         if let Err(error) = launched {
             self.launch_failed(&error);

@@ -22,6 +22,8 @@ pub(crate) struct Flight {
     pub(crate) began: Duration,
     /// When it was launched.
     pub(crate) launched: Duration,
+    /// How long launching it took.
+    pub(crate) launching: Duration,
 }
 
 impl Flight {
@@ -33,6 +35,7 @@ impl Flight {
             guides: StepGuides::new(clock),
             began: Duration::ZERO,
             launched: Duration::ZERO,
+            launching: Duration::ZERO,
         }
     }
 

@@ -72,6 +72,10 @@ pub struct Metrics {
     pub busy: Duration,
     /// Of it, time to compute.
     pub computing: Duration,
+    /// Of that, time that the device itself took.
+    pub device: Duration,
+    /// Time that the host took to plan, launch and commit steps.
+    pub host: Duration,
     /// What computing was predicted to take.
     pub predicted: Duration,
     /// Steps whose computing took more than [`FAITHFUL`] more or less than predicted.
@@ -142,6 +146,8 @@ impl Metrics {
         self.steps += 1;
         self.busy += record.plan + record.execute + record.commit;
         self.computing += record.execute;
+        self.device += record.device;
+        self.host += record.host();
         self.predicted += record.predicted;
         self.mispredicted_steps += u64::from(!is_faithful(record));
         self.prefill_tokens += record.prefill_tokens as u64;

@@ -47,18 +47,29 @@ pub struct StepRecord {
     pub guiding: Duration,
     /// Blocks after the step.
     pub blocks: Counts,
-    /// Time to decide.
+    /// Time that the host took to decide.
     pub plan: Duration,
-    /// Time to compute.
+    /// Time that the host took to launch it, without what the device computed meanwhile.
+    pub launch: Duration,
+    /// Time to compute: until its results were there, since its launch or since those of the step before.
     pub execute: Duration,
+    /// Of it, time that the device itself took.
+    pub device: Duration,
     /// Time that the step waited before it was computed, for hardware that it shares with other models.
     pub waited: Duration,
-    /// Time to publish.
+    /// Time that the host took to publish.
     pub commit: Duration,
     /// What the step was expected to take.
     pub predicted: Duration,
     /// What the step was allowed to take.
     pub allowed: Duration,
+}
+
+impl StepRecord {
+    /// Time that the host took: beside the device's where a step is launched ahead, else before and after it.
+    pub fn host(&self) -> Duration {
+        self.plan + self.launch + self.commit
+    }
 }
 
 impl fmt::Display for StepRecord {
@@ -68,7 +79,7 @@ impl fmt::Display for StepRecord {
         write!(
             f,
             "batch {:>6}  decode {:>3}  prefill {:>4}  cached {:>5}  running {:>3}  waiting {:>4}  kv {:>3.0} %  \
-             {:>6.1} ms (predicted {:.1}, allowed {:.1})",
+             {:>6.1} ms (predicted {:.1}, allowed {:.1}; device {:.2}, host {:.2})",
             self.step,
             self.decode_tokens,
             self.prefill_tokens,
@@ -79,6 +90,8 @@ impl fmt::Display for StepRecord {
             ms(self.plan + self.execute + self.commit),
             ms(self.predicted),
             ms(self.allowed),
+            ms(self.device),
+            ms(self.host()),
         )?;
         if self.preempted > 0 {
             write!(f, "  preempted {}", self.preempted)?;

@@ -31,7 +31,8 @@ pub fn spawn_with_draft_model(
     let clock = Arc::new(SystemClock::start());
     let drafter = DraftModel::new(draft, Arc::clone(&clock) as Arc<dyn Clock>, &executor.limits())?;
     let (engine, handle) = Engine::new(executor, clock, settings);
-    Ok(run(engine.with_drafter(Box::new(drafter), settings.speculation), handle))
+    let engine = engine.with_drafter(Box::new(drafter), settings.speculation).one_step_at_a_time();
+    Ok(run(engine, handle))
 }
 
 fn run(engine: Engine, handle: Handle) -> (Handle, JoinHandle<()>) {

@@ -90,6 +90,57 @@ fn a_device_that_stays_lost_ends_every_request_and_says_so() {
 }
 
 #[test]
+fn a_request_that_loses_the_device_again_ends_with_those_beside_it_and_the_others_go_on() {
+    for ahead in [0, 1] {
+        let (mut engine, handle) = engine(Limits { ahead, ..LIMITS }, vec![Fault::Loss(POISON)]);
+        let mut poisoned = handle.submit(Request::greedy(vec![1, 2, POISON], 12)).unwrap();
+        let prompts: Vec<_> = (0..40).map(|salt| prompt(salt, 20)).collect();
+        let submit = |prompt: &Vec<u32>| handle.submit(Request::greedy(prompt.clone(), 12)).unwrap();
+        let mut streams: Vec<_> = prompts.iter().map(submit).collect();
+        run(&mut engine);
+        let failed = poisoned.collect().reason;
+        assert!(matches!(failed, FinishReason::Failed(SequenceError::Step(_))), "{failed:?}");
+        let mut whole = 0;
+        for (stream, prompt) in streams.iter_mut().zip(&prompts) {
+            let completion = stream.collect();
+            if completion.reason == FinishReason::Length {
+                assert_eq!(tokens(&completion), MockExecutor::expected(&LIMITS, prompt, 0, 12));
+                whole += 1;
+            }
+        }
+        assert!(whole >= streams.len() - LIMITS.step_rows, "no more than a step's requests end: {whole}");
+        assert_eq!((handle.board().device(), handle.board().metrics().restarts), (Device::Working, 2));
+    }
+}
+
+#[test]
+fn a_device_that_is_lost_three_times_in_a_row_stays_lost_and_says_why() {
+    let (mut engine, handle) = engine(LIMITS, vec![Fault::Loss(POISON)]);
+    let mut streams: Vec<EventStream> = Vec::new();
+    for _ in 0..2 {
+        streams.push(handle.submit(Request::greedy(vec![1, 2, POISON], 12)).unwrap());
+        run(&mut engine);
+    }
+    assert_eq!((engine.step(), handle.board().device()), (Stepped::Lost, Device::Lost));
+    assert_eq!(streams[1].collect().reason, FinishReason::Failed(SequenceError::EngineGone));
+    let why = handle.board().loss().expect("a reason").to_owned();
+    assert!(why.contains("3 times in a row") && why.contains("token 999 is poison"), "{why}");
+}
+
+#[test]
+fn losses_far_apart_do_not_add_up() {
+    let outages = (1..=5).map(|nth| Fault::Outage { first: nth * 1500, restarts: 0 }).collect();
+    let (mut engine, handle) = engine(LIMITS, outages);
+    for salt in 0..100 {
+        let prompt = prompt(salt, 20);
+        let mut stream = handle.submit(Request::greedy(prompt.clone(), 100)).unwrap();
+        run(&mut engine);
+        assert_eq!(tokens(&stream.collect()), MockExecutor::expected(&LIMITS, &prompt, 0, 100));
+    }
+    assert_eq!((handle.board().device(), handle.board().metrics().restarts), (Device::Working, 5));
+}
+
+#[test]
 fn an_idle_engine_hears_that_it_is_to_stop() {
     let (handle, thread) = spawn(Box::new(MockExecutor::small()), &Settings::default());
     handle.submit(Request::greedy(vec![1, 2, 3], 2)).unwrap().collect();

@@ -14,6 +14,7 @@
 //! - [`batch`]: what is computed in one step.
 //! - [`class`]: how urgent it is.
 //! - [`limits`]: what an executor can hold, and what it is like.
+//! - [`sample_block`]: what tells executors apart.
 //! - [`sampling`]: how a row of logits becomes a token; [`guides`]: which tokens it may become.
 //! - [`Executor`], [`StepOutput`], [`ExecutorError`]: the trait and what comes back.
 
@@ -23,12 +24,14 @@ pub mod batch;
 pub mod class;
 pub mod guides;
 pub mod limits;
+mod sample;
 pub mod sampling;
 
 pub use batch::{Ask, Batch, BlockId, Chunk, Feed, History, Row};
 pub use class::Class;
 pub use guides::{GuideId, Guides, Unguided};
 pub use limits::{CostGuess, Limits};
+pub use sample::sample_block;
 pub use sampling::{SamplingParams, Seed};
 
 /// One token the executor chose (or was told to score), and what it was worth.
@@ -69,13 +72,15 @@ pub struct StepOutput {
     pub rows: Vec<RowResult>,
     /// Time that the step waited for hardware that it shares with other models. Not part of what it cost.
     pub waited: Duration,
+    /// Time that the device took, from the step's first operation to its last.
+    pub device: Duration,
 }
 
 impl StepOutput {
     /// Empties it, keeping its memory.
     pub fn clear(&mut self) {
         self.rows.clear();
-        self.waited = Duration::ZERO;
+        (self.waited, self.device) = (Duration::ZERO, Duration::ZERO);
     }
 }
 

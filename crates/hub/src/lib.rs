@@ -5,7 +5,7 @@
 //!
 //! Layout: [`reference`] says what a name means, [`catalogue`] which names are built in, [`pull`] brings a model here
 //! ([`source`] how its bytes come, [`cancel`] how that is stopped), [`store`] where they stay ([`manifest`], [`lock`],
-//! [`staging`] are its parts), [`elsewhere`] what other programs have, [`verify`] whether files are still the same, [`aliases`] what
+//! [`staging`] are its parts), [`elsewhere`] what other programs have, `cuda_libraries` what a GPU needs, [`verify`] whether files are still the same, [`aliases`] what
 //! else they are called, [`quant`] names of quantizations, [`error`] what can go wrong and what the user does about it.
 //!
 //! Relies on: the machine's own pip for catalogue packages (so that mirror settings are respected) and the layouts of the
@@ -18,6 +18,7 @@ pub mod cancel;
 pub mod catalogue;
 pub mod checksum;
 pub mod config;
+mod cuda_libraries;
 mod elsewhere;
 pub mod error;
 mod lock;
@@ -36,6 +37,7 @@ pub mod verify;
 pub use cancel::Cancel;
 pub use catalogue::Catalogue;
 pub use config::Config;
+pub use cuda_libraries::CudaMajor;
 pub use elsewhere::Elsewhere;
 pub use error::{HubError, SourceError};
 pub use model_files::ModelFiles;

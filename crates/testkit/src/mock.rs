@@ -29,6 +29,8 @@ pub enum Fault {
     Step(u32),
     /// Any step with this token in it panics.
     Panic(u32),
+    /// Any step with this token in it loses the device; it can be restarted.
+    Loss(u32),
     /// The call of this number fails to launch, counted from 0; the next ones are fine.
     Hiccup(u64),
     /// The call of this number loses the device, and with it what all blocks held.
@@ -67,6 +69,8 @@ pub struct MockExecutor {
 struct Flight {
     /// When it is done.
     done: Duration,
+    /// How long it takes.
+    device: Duration,
     results: Result<Vec<RowResult>, ExecutorError>,
 }
 
@@ -168,6 +172,11 @@ impl MockExecutor {
                 Fault::Step(token) if self.tokens.contains(&token) => {
                     return Err(ExecutorError::Step(format!("token {token} is poison")));
                 }
+                Fault::Loss(token) if self.tokens.contains(&token) => {
+                    self.digests.fill(mix(u64::from(token)));
+                    (self.lost, self.restarts) = (true, 0);
+                    return Err(ExecutorError::Lost(format!("token {token} is poison")));
+                }
                 Fault::Panic(token) => assert!(!self.tokens.contains(&token), "token {token} is poison"),
                 Fault::Outage { first, restarts } if first == self.calls => {
                     self.digests.fill(mix(first));
@@ -196,16 +205,16 @@ impl MockExecutor {
         Ok(results)
     }
 
-    /// When a step that is launched now is done.
-    fn done(&mut self, batch: &Batch) -> Duration {
-        let Some((clock, time)) = &mut self.time else { return Duration::ZERO };
+    /// When a step that is launched now begins, and how long it takes.
+    fn schedule(&mut self, batch: &Batch) -> (Duration, Duration) {
+        let Some((clock, time)) = &mut self.time else { return (Duration::ZERO, Duration::ZERO) };
         let mut work = Work { rows: batch.rows.len(), ..Work::default() };
         for chunk in &batch.chunks {
             work = work.and(Work::chunk(chunk.start, chunk.tokens.len(), 0));
         }
         let free = self.flights.back().map_or(Duration::ZERO, |flight| flight.done);
         let begins = clock.now().max(free);
-        begins + time.next(begins, work)
+        (begins, time.next(begins, work))
     }
 
     /// Blocks of a lost device can't be reached, even before anybody was told.
@@ -256,20 +265,21 @@ impl Executor for MockExecutor {
             self.calls += 1;
             return Err(ExecutorError::Step("a hiccup".into()));
         }
-        let done = self.done(batch);
+        let (begins, device) = self.schedule(batch);
         let results = self.run(batch, guides);
         self.calls += 1;
-        self.flights.push_back(Flight { done, results });
+        self.flights.push_back(Flight { done: begins + device, device, results });
         Ok(())
     }
 
     fn collect(&mut self, _: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        let Flight { done, results } = self.flights.pop_front().expect("a step in flight");
+        let Flight { done, device, results } = self.flights.pop_front().expect("a step in flight");
         if let Some((clock, _)) = &self.time {
             clock.advance_to(done);
         }
         let mut results = results.inspect_err(|_| self.flights.clear())?;
         output.clear();
+        output.device = device;
         output.rows.append(&mut results);
         self.spare.push(results);
         Ok(())

@@ -57,9 +57,8 @@ functions! {
         device_get = "cuDeviceGet"(*mut c_int, c_int);
         device_name = "cuDeviceGetName"(*mut c_char, c_int, c_int);
         device_attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, c_int);
-        context_retain = "cuDevicePrimaryCtxRetain"(*mut Handle, c_int);
-        context_release = "cuDevicePrimaryCtxRelease_v2"(c_int);
-        context_reset = "cuDevicePrimaryCtxReset_v2"(c_int);
+        context_create = "cuCtxCreate_v2"(*mut Handle, c_uint, c_int);
+        context_destroy = "cuCtxDestroy_v2"(Handle);
         context_set = "cuCtxSetCurrent"(Handle);
         memory_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
         memory_allocate = "cuMemAlloc_v2"(*mut u64, usize);
@@ -96,7 +95,7 @@ functions! {
 /// Not enough memory.
 const OUT_OF_MEMORY: c_int = 2;
 /// Statuses after which every further call fails: the context must be made anew.
-const LOST: [c_int; 10] = [46, 214, 700, 702, 714, 715, 716, 717, 718, 719];
+const LOST: [c_int; 14] = [46, 201, 214, 220, 700, 702, 709, 714, 715, 716, 717, 718, 719, 999];
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! The CUDA driver: the one place that calls it, and owners for what it hands out.
 //!
 //! ```text
-//! Device ── a GPU and its primary context        Buffer   memory of the device
+//! Device ── a GPU and a context of its own       Buffer   memory of the device
 //!    ├── Stream ── Event, Graph                  Pinned   memory of the host that the device copies from and to
 //!    └── Module ── Function                      Address  a place in device memory, as kernels take it
 //! ```
@@ -60,13 +60,12 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
-/// A GPU with its primary context. Cheap to clone.
+/// A GPU with a context of its own: what is lost with it is lost to nobody else of the process. Cheap to clone.
 #[derive(Clone)]
 pub struct Device(Arc<Context>);
 
 struct Context {
     api: Api,
-    ordinal: c_int,
     handle: Handle,
     properties: Properties,
 }
@@ -78,9 +77,17 @@ unsafe impl Sync for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the context was retained by `open`; everything that lives in it keeps an `Arc` of it and is gone.
-        unsafe { (self.api.context_release)(self.ordinal) };
+        // SAFETY: the context was created by `open`; everything that lives in it keeps an `Arc` of it and is gone.
+        unsafe { (self.api.context_destroy)(self.handle) };
     }
+}
+
+/// The newest major version of CUDA that this machine's driver knows. Needs no GPU that works.
+pub fn driver_major(search: &Search) -> Result<i32, DeviceError> {
+    let (api, mut version) = (Api::load(search.driver()?)?, 0);
+    // SAFETY: the pointer is to a local.
+    check(&api, "cuDriverGetVersion", unsafe { (api.driver_version)(&raw mut version) })?;
+    Ok(version / 1000)
 }
 
 impl Device {
@@ -100,8 +107,8 @@ impl Device {
             check(&api, "cuDeviceGet", (api.device_get)(&raw mut device, ordinal))?;
             let properties = properties(&api, device)?;
             let mut handle = std::ptr::null_mut();
-            check(&api, "cuDevicePrimaryCtxRetain", (api.context_retain)(&raw mut handle, device))?;
-            Context { api, ordinal: device, handle, properties }
+            check(&api, "cuCtxCreate", (api.context_create)(&raw mut handle, 0, device))?;
+            Context { api, handle, properties }
         };
         let device = Self(Arc::new(context));
         device.enter()?;
@@ -112,12 +119,6 @@ impl Device {
     pub fn enter(&self) -> Result<(), DriverError> {
         // SAFETY: the context is alive as long as `self`.
         self.check("cuCtxSetCurrent", unsafe { (self.0.api.context_set)(self.0.handle) })
-    }
-
-    /// Throws away everything in the context after it was lost. What still refers to it must not be used but for dropping.
-    pub fn reset(&self) -> Result<(), DriverError> {
-        // SAFETY: the context is alive as long as `self`; a reset context is made anew by the next retain.
-        self.check("cuDevicePrimaryCtxReset", unsafe { (self.0.api.context_reset)(self.0.ordinal) })
     }
 
     /// What it can do.

@@ -8,7 +8,7 @@ use crate::compile::{Compiler, Source};
 use crate::driver::{Address, Device, Function};
 use crate::error::CudaError;
 use crate::kernels::{
-    ProductKernels, arguments, linear_source, load_modules, row_threads, source, with_activation,
+    ProductKernels, arguments, compile_all, linear_source, load_all, row_threads, source, with_activation,
 };
 
 /// Tokens of an item of attention, and of a tile of keys.
@@ -87,11 +87,8 @@ pub struct EncoderKernels {
 impl EncoderKernels {
     /// Compiles what the cache does not have, and loads all.
     pub fn load(device: &Device, compiler: &Compiler, spec: &EncoderSpec) -> Result<Self, CudaError> {
-        let modules = load_modules(
-            device,
-            compiler,
-            &sources(EncoderConstants { hidden: spec.hidden, head_dim: spec.head_dim }),
-        )?;
+        let constants = EncoderConstants { hidden: spec.hidden, head_dim: spec.head_dim };
+        let modules = load_all(device, &compile_all(compiler, &sources(constants))?)?;
         let [encode, linear] = &modules[..] else { unreachable!("every source makes a module") };
         let attend_shared = TILES * TILE * (spec.head_dim * 2 + 16);
         Ok(Self {

@@ -27,10 +27,10 @@ use self::kernels::EncoderKernels;
 use self::memory::{Arrays, Memory};
 use self::pass::Net;
 use self::weights::{LinearAt, Packing};
-use crate::driver::{Address, Buffer, Graph, Pinned};
+use crate::driver::{Address, Buffer, Device, Graph, Pinned};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
-use crate::load::{Opened, gigabytes};
+use crate::load::{Tools, gigabytes};
 use crate::products::{Bench, ProductKey, Products, Wanted};
 use crate::shape::RowClass;
 
@@ -109,11 +109,8 @@ impl CudaEncoder {
 
     /// Forgets a device that is lost, so that the next pass loads it again.
     fn notice(&mut self, error: &CudaError) -> DeviceFailure {
-        if let (CudaError::Driver(driver), Some(loaded)) = (error, &self.loaded)
-            && driver.is_lost()
-        {
+        if matches!(error, CudaError::Driver(driver) if driver.is_lost()) {
             self.losses += 1;
-            let _ = loaded.net.stream.device().reset();
             self.loaded = None;
         }
         DeviceFailure(error.to_string())
@@ -171,7 +168,8 @@ impl Loaded {
         options: &CudaOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
-        let Opened { device, stream, compiler, blas } = Opened::new(options)?;
+        let device = Device::open(&options.search, options.ordinal)?;
+        let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
         let kernels = EncoderKernels::load(&device, &compiler, spec)?;
         let (packing, layout) = Packing::of(checkpoint, spec)?;
         let (weights, working) = (packing.bytes(), Memory::bytes(spec, tokens));

@@ -2,6 +2,7 @@
 // list of what to do. A module is a shared library that `compiler.cpp` made of the kernels.
 #include <dlfcn.h>
 #include <unistd.h>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,9 +15,36 @@ typedef int Result;
 typedef uint64_t Address;
 struct Module { void *library; };
 struct Function { Module *module; void (*kernel)(const void *); unsigned bytes; };
+struct Event { std::chrono::steady_clock::time_point passed; };
 typedef std::vector<std::function<void()>> Graph;
 static thread_local Graph *capturing;
 static void act(std::function<void()> what) { if (capturing) capturing->push_back(what); else what(); }
+
+// A device that is lost is lost to one context, for ever. The file that ROPEWAY_EMULATED_LOSS names makes the next one lost that is waited
+// for; it is gone then, unless `always` is written in it.
+struct Context { bool lost; };
+static thread_local Context *current;
+static Result status() {
+    const char *loss = getenv("ROPEWAY_EMULATED_LOSS");
+    FILE *file = loss && !current->lost ? fopen(loss, "r") : nullptr;
+    if (file) {
+        current->lost = true;
+        if (fgetc(file) != 'a') unlink(loss);
+        fclose(file);
+    }
+    return current->lost ? 700 : 0;
+}
+// Bytes of device memory: what is written in the file that ROPEWAY_EMULATED_MEMORY names, else 512 MiB.
+static size_t memory() {
+    const char *name = getenv("ROPEWAY_EMULATED_MEMORY");
+    FILE *file = name ? fopen(name, "r") : nullptr;
+    unsigned long long bytes = 512ull << 20;
+    if (file) {
+        if (fscanf(file, "%llu", &bytes) != 1) bytes = 0;
+        fclose(file);
+    }
+    return bytes;
+}
 
 extern "C" {
 Result cuInit(unsigned) { return 0; }
@@ -28,11 +56,10 @@ Result cuDeviceGetAttribute(int *value, int attribute, int) {
     *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 3 : attribute == 97 ? 232448 : 0;
     return 0;
 }
-Result cuDevicePrimaryCtxRetain(void **context, int) { *context = (void *)1; return 0; }
-Result cuDevicePrimaryCtxRelease_v2(int) { return 0; }
-Result cuDevicePrimaryCtxReset_v2(int) { return 0; }
-Result cuCtxSetCurrent(void *) { return 0; }
-Result cuMemGetInfo_v2(size_t *free, size_t *total) { *free = *total = 512ull << 20; return 0; }
+Result cuCtxCreate_v2(void **context, unsigned, int) { *context = current = new Context{false}; return 0; }
+Result cuCtxDestroy_v2(void *context) { if (context == current) current = nullptr; delete (Context *)context; return 0; }
+Result cuCtxSetCurrent(void *context) { current = (Context *)context; return 0; }
+Result cuMemGetInfo_v2(size_t *free, size_t *total) { *free = *total = memory(); return 0; }
 Result cuMemAlloc_v2(Address *address, size_t bytes) {
     void *p = nullptr;
     if (posix_memalign(&p, 256, bytes ? bytes : 1)) return 2;
@@ -49,20 +76,22 @@ Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void *) { ac
 Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void *) { act([=] { memset((void *)to, value, bytes); }); return 0; }
 Result cuStreamCreate(void **stream, unsigned) { *stream = (void *)1; return 0; }
 Result cuStreamDestroy_v2(void *) { return 0; }
-// While the file that ROPEWAY_EMULATED_LOSS names exists, the device is lost: an illegal address was read.
-static Result lost() { const char *loss = getenv("ROPEWAY_EMULATED_LOSS"); return loss && access(loss, F_OK) == 0 ? 700 : 0; }
-Result cuStreamSynchronize(void *) { return lost(); }
+Result cuStreamSynchronize(void *) { return status(); }
 Result cuStreamBeginCapture_v2(void *, int) { capturing = new Graph; return 0; }
 Result cuStreamEndCapture(void *, void **graph) { *graph = capturing; capturing = nullptr; return 0; }
 Result cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long) { *executable = new Graph(*(Graph *)graph); return 0; }
 Result cuGraphLaunch(void *executable, void *) { for (auto &what : *(Graph *)executable) what(); return 0; }
 Result cuGraphExecDestroy(void *executable) { delete (Graph *)executable; return 0; }
 Result cuGraphDestroy(void *graph) { delete (Graph *)graph; return 0; }
-Result cuEventCreate(void **event, unsigned) { *event = (void *)1; return 0; }
-Result cuEventDestroy_v2(void *) { return 0; }
-Result cuEventRecord(void *, void *) { return 0; }
-Result cuEventSynchronize(void *) { return lost(); }
-Result cuEventElapsedTime(float *milliseconds, void *, void *) { *milliseconds = 0.01f; return 0; }
+Result cuEventCreate(void **event, unsigned) { *event = new Event; return 0; }
+Result cuEventDestroy_v2(void *event) { delete (Event *)event; return 0; }
+Result cuEventRecord(void *event, void *) { act([=] { ((Event *)event)->passed = std::chrono::steady_clock::now(); }); return 0; }
+Result cuEventSynchronize(void *) { return status(); }
+Result cuEventElapsedTime(float *milliseconds, void *begin, void *end) {
+    auto passed = ((Event *)end)->passed - ((Event *)begin)->passed;
+    *milliseconds = std::chrono::duration<float, std::milli>(passed).count();
+    return 0;
+}
 Result cuModuleLoadData(void **module, const void *image) {
     // The image is a shared library with its length in front.
     uint64_t bytes;

@@ -19,16 +19,22 @@ struct Emulator {
 
 /// Options that run a model on the emulator; `None`, with a printed reason, where there is none.
 pub fn options() -> Option<CudaOptions> {
+    let folder = folder()?;
+    Some(CudaOptions {
+        search: Search::only(folder),
+        step_tokens: 64,
+        step_rows: 64,
+        kv_tokens: Some(256),
+        cache: Some(folder.join("kernels")),
+        ..CudaOptions::default()
+    })
+}
+
+/// Where the emulator's libraries are, for programs that are run with `ROPEWAY_CUDA_LIBS`.
+pub fn folder() -> Option<&'static Path> {
     static EMULATOR: OnceLock<Result<Emulator, String>> = OnceLock::new();
     match EMULATOR.get_or_init(build) {
-        Ok(emulator) => Some(CudaOptions {
-            search: Search::only(&emulator.folder),
-            step_tokens: 64,
-            step_rows: 64,
-            kv_tokens: Some(256),
-            cache: Some(emulator.folder.join("kernels")),
-            ..CudaOptions::default()
-        }),
+        Ok(emulator) => Some(&emulator.folder),
         Err(problem) => {
             println!("skipped: {problem}");
             None
@@ -36,16 +42,22 @@ pub fn options() -> Option<CudaOptions> {
     }
 }
 
-/// The file whose existence means that the device is lost.
+/// The file that makes the device lost when it is next waited for; `always` in it makes every later one lost, too.
 pub fn loss() -> PathBuf {
     std::env::var_os("ROPEWAY_EMULATED_LOSS").expect("an emulator was built").into()
+}
+
+/// The file that says how many bytes of memory the device has.
+pub fn memory() -> PathBuf {
+    std::env::var_os("ROPEWAY_EMULATED_MEMORY").expect("an emulator was built").into()
 }
 
 fn build() -> Result<Emulator, String> {
     if !cfg!(target_arch = "x86_64") {
         return Err("the emulator switches stacks on x86-64 only".into());
     }
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/emulator");
+    // Other crates' tests use it too.
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda/tests/emulator");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("emulator-{:016x}", digest(&sources)?));
     std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let process = std::process::id();
@@ -61,6 +73,7 @@ fn build() -> Result<Emulator, String> {
     unsafe {
         std::env::set_var("ROPEWAY_EMULATOR", &sources);
         std::env::set_var("ROPEWAY_EMULATED_LOSS", folder.join(format!("loss.{process}")));
+        std::env::set_var("ROPEWAY_EMULATED_MEMORY", folder.join(format!("memory.{process}")));
     }
     Ok(Emulator { folder })
 }
@@ -85,6 +98,6 @@ fn compile(source: &Path, library: &Path) -> Result<(), String> {
         .arg("-ldl")
         .output()
         .map_err(|error| format!("no C++ compiler: {error}"))?;
-    let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(()) } else { Err(log) }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }

@@ -30,7 +30,9 @@ impl Engine {
             guiding: flight.guides.spent(),
             blocks: self.roster.pool.counts(),
             plan: flight.launched.saturating_sub(flight.began),
+            launch: self.launch_time(flight, execute),
             execute,
+            device: self.output.device,
             waited: self.output.waited,
             predicted: Duration::from_secs_f64(plan.predicted),
             allowed: Duration::from_secs_f64(plan.allowed),
@@ -45,6 +47,15 @@ impl Engine {
         self.record = StepRecord { step: self.record.step, ..StepRecord::default() };
         if cfg!(debug_assertions) || record.step.is_multiple_of(AUDITED) {
             self.roster.audit();
+        }
+    }
+
+    /// Time that the host took to launch a step. Without steps ahead the engine waits for the device, which may compute in
+    /// the launch itself, so that the host's part is what the device did not take.
+    fn launch_time(&self, flight: &Flight, execute: Duration) -> Duration {
+        match self.ahead {
+            0 => execute.saturating_sub(self.output.device),
+            _ => flight.launching,
         }
     }
 

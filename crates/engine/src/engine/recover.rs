@@ -3,6 +3,8 @@
 //! ```text
 //! the step failed       its chunks are computed one by one; whoever fails alone ends, and leaves the prefix cache
 //! the device was lost   it is restarted with empty blocks, and everyone is computed anew; if it can't be, everyone ends
+//! lost again soon       whoever was computed ends, the others are computed anew
+//! and a third time      everyone ends, and it stays lost
 //! ```
 //! Steps that were launched after the one that failed are void: their sequences are planned again.
 
@@ -20,11 +22,36 @@ use crate::stream::{FinishReason, SequenceError};
 /// Attempts to restart a lost device before the engine gives up.
 const RESTARTS: usize = 3;
 
+/// Losses in a row after which the device stays lost.
+const MOST_LOSSES: u32 = 3;
+
+/// Steps between two losses after which the second is no more of the same trouble.
+const SOUND: u64 = 1000;
+
+/// How often the device was lost lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Losses {
+    in_a_row: u32,
+    /// The step that the latest one befell.
+    step: u64,
+}
+
+impl Losses {
+    /// Counts a loss; how many there were in a row.
+    fn count(&mut self, step: u64) -> u32 {
+        let is_same = self.in_a_row > 0 && step < self.step + SOUND;
+        self.in_a_row = if is_same { self.in_a_row + 1 } else { 1 };
+        self.step = step;
+        self.in_a_row
+    }
+}
+
 impl Engine {
     /// The newest flight did not take off.
     pub(super) fn launch_failed(&mut self, error: &ExecutorError) {
         let Some(failed) = self.flights.pop_back() else { return };
-        while !self.flights.is_empty() && !self.lost {
+        // A lost device has lost those in flight as well.
+        while !matches!(error, ExecutorError::Lost(_)) && !self.flights.is_empty() && !self.lost {
             self.collect();
         }
         self.recover(failed.step, &failed.plan, error);
@@ -39,7 +66,7 @@ impl Engine {
             self.hangar.push(void);
         }
         if matches!(error, ExecutorError::Lost(_)) {
-            return self.restart();
+            return self.lose(step, plan, error);
         }
         self.metrics.failed_steps += 1;
         self.retry(step, plan);
@@ -79,8 +106,8 @@ impl Engine {
             }
         }
         self.hangar.push(flight);
-        if matches!(copied, Err(ExecutorError::Lost(_))) {
-            self.restart();
+        if let Err(error @ ExecutorError::Lost(_)) = copied {
+            self.lose(step, plan, &error);
         }
     }
 
@@ -108,17 +135,48 @@ impl Engine {
         confined(|| executor.collect(&flight.guides, output))
     }
 
-    /// Restarts a lost device; everyone is computed anew. Without a device everyone ends.
+    /// The device was lost in this step: it is restarted, unless it was lost too often.
+    fn lose(&mut self, step: u64, plan: &Plan, error: &ExecutorError) {
+        let losses = self.losses.count(step);
+        if losses >= MOST_LOSSES {
+            return self.stay_lost(&format!("lost {losses} times in a row, the last time: {error}"));
+        }
+        if losses > 1 {
+            self.end_computed(plan, error);
+        }
+        self.restart();
+    }
+
+    /// Ends whoever a step was computed for: one of them may be what the device can't bear.
+    fn end_computed(&mut self, plan: &Plan, error: &ExecutorError) {
+        let now = self.clock.now();
+        let reason = FinishReason::Failed(SequenceError::Step(error.to_string()));
+        for chunk in &plan.chunks {
+            if self.roster.find(chunk.slot).is_some() {
+                self.finish(chunk.slot, &reason, now);
+            }
+        }
+    }
+
+    /// Restarts a lost device; everyone is computed anew.
     fn restart(&mut self) {
         self.board.set_device(Device::Restarting);
         self.due_copies.clear();
         self.roster.start_over();
-        let restarted = (0..RESTARTS).any(|_| confined(|| self.executor.restart()).is_ok());
-        if restarted {
-            self.metrics.restarts += 1;
-            return self.board.set_device(Device::Working);
+        let mut restarted = Err(ExecutorError::Lost(String::new()));
+        for _ in 0..RESTARTS {
+            restarted = restarted.or_else(|_| confined(|| self.executor.restart()));
         }
-        self.board.set_device(Device::Lost);
+        if let Err(error) = restarted {
+            return self.stay_lost(&format!("it could not be restarted: {error}"));
+        }
+        self.metrics.restarts += 1;
+        self.board.set_device(Device::Working);
+    }
+
+    /// Without a device everyone ends.
+    fn stay_lost(&mut self, why: &str) {
+        self.board.lose_device(why);
         self.lost = true;
         let now: Duration = self.clock.now();
         let everyone: Vec<_> = self.roster.everyone().collect();

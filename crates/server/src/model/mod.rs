@@ -98,7 +98,10 @@ pub enum Condition {
     /// Its device was lost and is being restarted.
     DeviceRestarting,
     /// Its device was lost for good.
-    DeviceLost,
+    DeviceLost {
+        /// Why it can't be restarted, or is not any more.
+        why: String,
+    },
     /// Other servers compute it, and none of them can be reached.
     Unreachable {
         /// What was last heard of one.
@@ -218,10 +221,13 @@ impl Model {
         if let Some(why) = engine.outage() {
             return Condition::Unreachable { why };
         }
-        match engine.board().map_or(Device::Working, Board::device) {
+        let board = engine.board();
+        match board.map_or(Device::Working, Board::device) {
             Device::Working => Condition::Ready,
             Device::Restarting => Condition::DeviceRestarting,
-            Device::Lost => Condition::DeviceLost,
+            Device::Lost => {
+                Condition::DeviceLost { why: board.and_then(Board::loss).unwrap_or_default().to_owned() }
+            }
         }
     }
 

@@ -94,7 +94,7 @@ impl ModelState {
             ModelState::Loaded(Condition::EngineRestarting) => "engine restarting",
             ModelState::Loaded(Condition::EngineFailed { .. }) => "engine failed",
             ModelState::Loaded(Condition::DeviceRestarting) => "device restarting",
-            ModelState::Loaded(Condition::DeviceLost) => "device lost",
+            ModelState::Loaded(Condition::DeviceLost { .. }) => "device lost",
             ModelState::Loaded(Condition::Unreachable { .. }) => "unreachable",
             ModelState::Absent(Arrival::Waiting { .. }) => "waiting to be loaded",
             ModelState::Absent(Arrival::Loading { .. }) => "loading",
@@ -107,7 +107,7 @@ impl ModelState {
     fn describe(&self) -> Value {
         let mut told = json!({ "state": self.name() });
         match self {
-            ModelState::Loaded(Condition::EngineFailed { why })
+            ModelState::Loaded(Condition::EngineFailed { why } | Condition::DeviceLost { why })
             | ModelState::Absent(Arrival::Failed { why }) => {
                 told["reason"] = why.as_str().into();
             }

@@ -104,6 +104,12 @@ fn page(engines: &[Engine]) -> String {
     one("counter", "step_compute_seconds_total", "Time steps took to compute.", &|(_, m, ..)| {
         m.computing.as_secs_f64()
     });
+    one("counter", "step_device_seconds_total", "Time the device itself took for them.", &|(_, m, ..)| {
+        m.device.as_secs_f64()
+    });
+    one("counter", "step_host_seconds_total", "Time to plan, launch and commit steps.", &|(_, m, ..)| {
+        m.host.as_secs_f64()
+    });
     one("counter", "step_predicted_seconds_total", "What that was predicted to take.", &|(_, m, ..)| {
         m.predicted.as_secs_f64()
     });

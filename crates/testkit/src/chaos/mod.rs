@@ -118,7 +118,7 @@ impl Outcome {
         for count in counts {
             self.note(count as u64);
         }
-        let times = [record.at, record.execute, record.predicted, record.allowed];
+        let times = [record.at, record.execute, record.device, record.predicted, record.allowed];
         for time in times {
             self.note(time.as_nanos() as u64);
         }

@@ -25,12 +25,14 @@ pub struct TimedExecutor {
     copy: Duration,
     /// What the step in flight chose.
     sampled: Vec<u32>,
+    /// How long it took.
+    device: Duration,
 }
 
 impl TimedExecutor {
     /// An executor whose steps take what `cost` says on `clock`.
     pub fn new(limits: Limits, cost: CostModel, clock: Option<SimClock>) -> Self {
-        Self { limits, cost, clock, copy: Duration::ZERO, sampled: Vec::new() }
+        Self { limits, cost, clock, copy: Duration::ZERO, sampled: Vec::new(), device: Duration::ZERO }
     }
 
     /// The same, with blocks that take so long to be copied to or from a lower tier.
@@ -57,7 +59,8 @@ impl Executor for TimedExecutor {
         for chunk in &batch.chunks {
             work = work.and(Work::chunk(chunk.start, chunk.tokens.len(), 0));
         }
-        self.pass(Duration::from_secs_f64(self.cost.predict(work)));
+        self.device = Duration::from_secs_f64(self.cost.predict(work));
+        self.pass(self.device);
         let follows = |row: &Row| next_token(batch.tokens[row.token], row.position, self.limits.vocab);
         self.sampled.clear();
         self.sampled.extend(batch.rows.iter().map(follows));
@@ -66,6 +69,7 @@ impl Executor for TimedExecutor {
 
     fn collect(&mut self, _: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
+        output.device = self.device;
         let sampled = |token: &u32| Ok(Sampled { token: *token, ..Sampled::default() });
         output.rows.extend(self.sampled.iter().map(sampled));
         Ok(())

@@ -23,6 +23,7 @@ Examples:
   ropeway bench compare a.json b.json               two servers side by side
   ropeway bench embed                 texts a second through the embedder
   ropeway bench kernels               every kernel against the machine's limits
+  ropeway bench model --device cpu    on the CPU, where there is a GPU
   ropeway bench model --isa avx2      as a CPU without AVX-512 would run";
 
 /// Measure speed, next to what this machine can do at most

@@ -1,22 +1,28 @@
 //! `ropeway bench model`: prefill and decode speed of the forward pass, without server or text.
 
+use std::fmt;
 use std::io::Write;
 use std::time::Instant;
 
 use clap::Args;
 use ropeway_cpu::CpuExecutor;
+use ropeway_cuda::CudaExecutor;
 use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, StepOutput};
+use ropeway_hub::ModelFiles;
 use ropeway_hub::catalogue::DEFAULT_CHAT_MODEL;
 use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::limits::{self, Limits};
 use ropeway_machine::LeaseRequest;
 use ropeway_model::StepLimits;
+use ropeway_weights::Checkpoint;
 use serde_json::{Value, json};
 
 use super::statistics::median;
+use crate::device_args::{GpuModels, GpuRoom};
 use crate::failure::Failure;
-use crate::model_args::{KvRoom, ModelArgs, Room};
+use crate::model_args::{KvRoom, Loaded, ModelArgs, Room};
 use crate::output::Output;
+use crate::pulling::open_hub;
 
 /// Measure prefill and decode of a model
 #[derive(Debug, Args)]
@@ -52,8 +58,8 @@ pub struct Model {
 struct Rate {
     of: usize,
     tokens_per_second: f64,
-    /// Compute threads that its steps settled on.
-    threads: usize,
+    /// Compute threads that its steps settled on; `None` on a GPU.
+    threads: Option<usize>,
 }
 
 /// Most runs before the first measured one. The search for the number of threads takes a dozen steps.
@@ -61,19 +67,54 @@ const MOST_WARM_UPS: usize = 40;
 
 impl Model {
     pub fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let sequences = self.batch.iter().copied().max().unwrap_or(1).max(1);
-        let per_sequence = (self.held + self.tokens + 2).next_multiple_of(32);
-        let longest = self.prefill.iter().copied().max().unwrap_or(0);
-        let room = Room {
-            kv: KvRoom::Tokens((sequences * per_sequence).max(longest).max(32)),
-            step: StepLimits { tokens: self.chunk.max(sequences).max(1), rows: sequences },
+        let files = self.options.files(&open_hub()?, &self.name)?;
+        let checkpoint = Checkpoint::open(files.checkpoint())?;
+        let room = GpuRoom::Tokens(self.kv_tokens());
+        let report = match self.options.load_on_gpu(&checkpoint, None, room, Some(self.step()))? {
+            Some(GpuModels { mut target, .. }) => {
+                let device = target.describe();
+                let weight_bytes = target.program().map_or(0, |program| program.plan.weight_bytes());
+                self.measure(&mut target, Subject { name: files.name, device, weight_bytes, cpu: None })?
+            }
+            None => self.measure_cpu(files)?,
         };
-        let mut loaded = self.options.load(&self.name, room)?;
-        let tenant = loaded.executor.tenant();
+        if self.json { Ok(output.json(&report.json())?) } else { Ok(report.print(output)?) }
+    }
+
+    fn measure_cpu(&self, files: ModelFiles) -> Result<Report, Failure> {
+        let room = Room { kv: KvRoom::Tokens(self.kv_tokens()), step: self.step() };
+        let Loaded { files, mut executor, .. } = self.options.load_files(files, room)?;
+        let tenant = executor.tenant();
         let (isa, threads) = (tenant.machine().isa(), tenant.machine().threads().most());
         let machine = limits::measure(isa, tenant.lease(LeaseRequest::default()).compute().pool());
-        let context = loaded.executor.limits().context;
-        let mut bench = Runner::new(&mut loaded.executor, self.chunk.max(1), per_sequence);
+        let weight_bytes = executor.decoder().weight_bytes();
+        let device = format!("{} with up to {threads} threads", isa.name());
+        let cpu = Some(Cpu { isa: isa.name(), threads, machine });
+        self.measure(&mut executor, Subject { name: files.name, device, weight_bytes, cpu })
+    }
+
+    /// Sequences decoded together, at most.
+    fn sequences(&self) -> usize {
+        self.batch.iter().copied().max().unwrap_or(1).max(1)
+    }
+
+    /// Tokens that a decoded sequence has room for.
+    fn per_sequence(&self) -> usize {
+        (self.held + self.tokens + 2).next_multiple_of(32)
+    }
+
+    fn kv_tokens(&self) -> usize {
+        let longest = self.prefill.iter().copied().max().unwrap_or(0);
+        (self.sequences() * self.per_sequence()).max(longest).max(32)
+    }
+
+    fn step(&self) -> StepLimits {
+        StepLimits { tokens: self.chunk.max(self.sequences()).max(1), rows: self.sequences() }
+    }
+
+    fn measure(&self, executor: &mut dyn Measured, subject: Subject) -> Result<Report, Failure> {
+        let context = executor.limits().context;
+        let mut bench = Runner::new(executor, self.chunk.max(1), self.per_sequence());
         let mut prefill = Vec::new();
         for &tokens in self.prefill.iter().filter(|&&tokens| tokens > 0 && tokens <= context) {
             let step = tokens.min(self.chunk.max(1));
@@ -84,23 +125,43 @@ impl Model {
             let run = |bench: &mut Runner<'_>| bench.decode(batch, self.held, self.tokens);
             decode.push(bench.rate(self.repeat, batch, batch, run)?);
         }
-        let report = Report {
-            name: loaded.files.name,
-            isa: isa.name(),
-            threads,
-            weight_bytes: loaded.executor.decoder().weight_bytes(),
-            held: self.held,
-            prefill,
-            decode,
-            machine,
-        };
-        if self.json { Ok(output.json(&report.json())?) } else { Ok(report.print(output)?) }
+        Ok(Report { subject, held: self.held, prefill, decode })
+    }
+}
+
+/// An executor whose speed is measured.
+trait Measured: Executor {
+    /// Whether steps of so many tokens take what they will always take.
+    fn is_settled(&mut self, step: usize) -> bool;
+
+    /// Compute threads of such steps; `None` where it has none.
+    fn threads_for(&mut self, step: usize) -> Option<usize>;
+}
+
+impl Measured for CpuExecutor {
+    fn is_settled(&mut self, step: usize) -> bool {
+        self.tenant().is_settled(step)
+    }
+
+    fn threads_for(&mut self, step: usize) -> Option<usize> {
+        Some(self.tenant().threads_for(step))
+    }
+}
+
+impl Measured for CudaExecutor {
+    /// The run before it captured what is launched.
+    fn is_settled(&mut self, _: usize) -> bool {
+        true
+    }
+
+    fn threads_for(&mut self, _: usize) -> Option<usize> {
+        None
     }
 }
 
 /// Drives the executor with made-up tokens.
 struct Runner<'a> {
-    executor: &'a mut CpuExecutor,
+    executor: &'a mut dyn Measured,
     chunk: usize,
     blocks_per_sequence: usize,
     batch: Batch,
@@ -110,7 +171,7 @@ struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    fn new(executor: &'a mut CpuExecutor, chunk: usize, per_sequence: usize) -> Self {
+    fn new(executor: &'a mut dyn Measured, chunk: usize, per_sequence: usize) -> Self {
         let vocab = executor.limits().vocab as u32;
         let blocks_per_sequence = per_sequence / 32;
         let (batch, output) = (Batch::default(), StepOutput::default());
@@ -127,12 +188,12 @@ impl<'a> Runner<'a> {
     ) -> Result<Rate, Failure> {
         for _ in 0..MOST_WARM_UPS {
             run(self)?;
-            if self.executor.tenant().is_settled(step) {
+            if self.executor.is_settled(step) {
                 break;
             }
         }
         let runs = (0..repeat).map(|_| run(self)).collect::<Result<_, _>>()?;
-        let threads = self.executor.tenant().threads_for(step);
+        let threads = self.executor.threads_for(step);
         Ok(Rate { of, tokens_per_second: median(runs), threads })
     }
 
@@ -198,15 +259,28 @@ impl<'a> Runner<'a> {
     }
 }
 
-struct Report {
+/// What is measured.
+struct Subject {
     name: String,
+    /// What it runs on, in words.
+    device: String,
+    weight_bytes: usize,
+    /// The CPU that it runs on.
+    cpu: Option<Cpu>,
+}
+
+struct Cpu {
     isa: &'static str,
     threads: usize,
-    weight_bytes: usize,
+    /// What it can do at most.
+    machine: Limits,
+}
+
+struct Report {
+    subject: Subject,
     held: usize,
     prefill: Vec<Rate>,
     decode: Vec<Rate>,
-    machine: Limits,
 }
 
 impl Report {
@@ -216,45 +290,58 @@ impl Report {
             let Rate { of, tokens_per_second, threads } = rate;
             json!({ "batch": of, "context": self.held, "tok_s": tokens_per_second, "threads": threads })
         };
-        json!({
-            "model": self.name,
-            "isa": self.isa,
-            "threads": self.threads,
-            "weight_bytes": self.weight_bytes,
+        let Subject { name, device, weight_bytes, cpu } = &self.subject;
+        let mut report = json!({
+            "model": name,
+            "device": device,
+            "weight_bytes": weight_bytes,
             "prefill": self.prefill.iter().map(prefill).collect::<Vec<_>>(),
             "decode": self.decode.iter().map(decode).collect::<Vec<_>>(),
-            "machine": {
-                "int_dot_gops": self.machine.int_dot_gops,
-                "f32_gflops": self.machine.f32_gflops,
-                "read_gb_s": self.machine.read_gb_s,
-            },
-        })
+        });
+        if let Some(Cpu { isa, threads, machine }) = cpu {
+            (report["isa"], report["threads"]) = (json!(isa), json!(threads));
+            report["machine"] = json!({
+                "int_dot_gops": machine.int_dot_gops,
+                "f32_gflops": machine.f32_gflops,
+                "read_gb_s": machine.read_gb_s,
+            });
+        }
+        report
     }
 
     fn print(&self, output: &mut Output) -> std::io::Result<()> {
-        let Limits { int_dot_gops, f32_gflops, read_gb_s } = self.machine;
-        writeln!(output, "{} on {} with up to {} threads", self.name, self.isa, self.threads)?;
-        writeln!(
-            output,
-            "machine: {int_dot_gops:.0} Gop/s int8 dot, {f32_gflops:.0} GFLOP/s f32, {read_gb_s:.1} GB/s read"
-        )?;
-        for rate in &self.prefill {
-            let Rate { of, tokens_per_second, threads } = rate;
+        let Subject { name, device, cpu, .. } = &self.subject;
+        writeln!(output, "{name} on {device}")?;
+        if let Some(Limits { int_dot_gops, f32_gflops, read_gb_s }) = cpu.as_ref().map(|cpu| cpu.machine) {
             writeln!(
                 output,
-                "prefill {of:>6} tokens   {tokens_per_second:>9.1} tok/s  {threads:>3} threads"
+                "machine: {int_dot_gops:.0} Gop/s int8 dot, {f32_gflops:.0} GFLOP/s f32, {read_gb_s:.1} GB/s read"
             )?;
         }
+        for rate in &self.prefill {
+            writeln!(output, "prefill {:>6} tokens   {rate}", rate.of)?;
+        }
         for rate in &self.decode {
-            let Rate { of, tokens_per_second, threads } = rate;
-            write!(output, "decode  {of:>6} streams  {tokens_per_second:>9.1} tok/s  {threads:>3} threads")?;
-            if *of == 1 {
-                let limit = read_gb_s * 1e9 / self.weight_bytes as f64;
-                let share = 100.0 * tokens_per_second / limit;
-                write!(output, "  ({share:.0} % of the memory limit, {limit:.0})")?;
-            }
-            writeln!(output)?;
+            writeln!(output, "decode  {:>6} streams  {rate}{}", rate.of, self.of_memory_limit(rate))?;
         }
         Ok(())
+    }
+
+    /// How close a single stream is to what reading the weights takes on this CPU.
+    fn of_memory_limit(&self, rate: &Rate) -> String {
+        let Subject { cpu: Some(cpu), weight_bytes, .. } = &self.subject else { return String::new() };
+        if rate.of != 1 {
+            return String::new();
+        }
+        let limit = cpu.machine.read_gb_s * 1e9 / *weight_bytes as f64;
+        let share = 100.0 * rate.tokens_per_second / limit;
+        format!("  ({share:.0} % of the memory limit, {limit:.0})")
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>9.1} tok/s", self.tokens_per_second)?;
+        self.threads.map_or(Ok(()), |threads| write!(f, "  {threads:>3} threads"))
     }
 }

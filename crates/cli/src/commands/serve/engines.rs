@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ropeway_generation::Generator;
 use ropeway_hub::ModelFiles;
-use ropeway_server::model::EngineState;
+use ropeway_server::model::{Condition, EngineState};
 use ropeway_server::{Model, ModelFacts};
 use ropeway_text::Tokenizer;
 
@@ -87,11 +87,15 @@ fn served(started: Started, recipe: &Recipe) -> Result<(Model, JoinHandle<()>), 
     Ok((Model::of_generator(recipe.name.clone(), generator, facts), thread))
 }
 
-/// Starts the engine again whenever it falls, as long as the model is there. One that ends by itself was told to, or
-/// nobody holds its model any more.
+/// Starts the engine again whenever it falls, as long as the model is there and its device is not lost for good. One that ends by
+/// itself was told to, or nobody holds its model any more.
 fn watch(model: Weak<Model>, mut thread: JoinHandle<()>, recipe: Recipe, promise: Promise) {
     std::thread::spawn(move || {
         while thread.join().is_err() {
+            if let Some(Condition::DeviceLost { why }) = model.upgrade().map(|model| model.condition()) {
+                tracing::error!(target: "engine", model = recipe.name, why, "the device is lost; the model stays down until it is loaded again");
+                break;
+            }
             tracing::error!(target: "engine", model = recipe.name, "the engine fell; starting it again");
             let tell = |state| model.upgrade().map(|model| model.set_engine_state(state));
             tell(EngineState::Restarting);

@@ -83,6 +83,8 @@ pub fn batch(model: &str, record: &StepRecord) {
         kv_percent = (100 * record.blocks.referenced / record.blocks.total().max(1)),
         ms = milliseconds(record.plan + record.execute + record.commit),
         compute_ms = milliseconds(record.execute),
+        device_ms = milliseconds(record.device),
+        host_ms = milliseconds(record.host()),
         predicted_ms = milliseconds(record.predicted),
         allowed_ms = milliseconds(record.allowed),
     );

@@ -1,19 +1,21 @@
 //! Checks and measures the executor on a machine with a GPU, in one go.
 //!
 //! ```text
-//! cuda-check [attention] [families] [encoders] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER]
-//!            [--models NAMES] [--encoder FOLDER] [--without-overlap]
+//! cuda-check [attention] [families] [encoders] [sampling] [invariance] [transfers] [speed] [loss] [--fixtures FOLDER]
+//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--without-overlap]
 //! ```
-//! Without names, all of them. Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
+//! Without names, all of them; `loss` ruins a context and comes last. Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
 mod attention;
 mod encoders;
 mod families;
 mod invariance;
+mod loss;
 mod models;
 mod profile;
 mod sampling;
 mod speed;
+mod transfers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -75,13 +77,15 @@ type Check = fn(&Task) -> Result<(), Failed>;
 
 fn main() -> ExitCode {
     let task = Task::from_arguments();
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 8] = [
         ("attention", attention::check),
         ("families", families::check),
         ("encoders", encoders::check),
         ("sampling", sampling::check),
         ("invariance", invariance::check),
+        ("transfers", transfers::check),
         ("speed", speed::measure),
+        ("loss", loss::check),
     ];
     let mut failed = false;
     for (name, check) in checks.into_iter().filter(|(name, _)| task.wants(name)) {

@@ -89,11 +89,13 @@ fn host_time(handle: &Handle, name: &str) {
             steps.iter().map(|step| of(step).as_secs_f64()).sum::<f64>() / steps.len().max(1) as f64 * 1e6
         };
         println!(
-            "RES {name} {} steps of {rows} rows: plan {:.0} us, execute {:.0} us, commit {:.0} us",
+            "RES {name} {} steps of {rows} rows: plan {:.0} us, launch {:.0} us, commit {:.0} us, execute {:.0} us, device {:.0} us",
             steps.len(),
             mean(|step| step.plan),
+            mean(|step| step.launch),
+            mean(|step| step.commit),
             mean(|step| step.execute),
-            mean(|step| step.commit)
+            mean(|step| step.device)
         );
     }
 }

@@ -32,9 +32,11 @@ pub struct Overhead {
     /// Requests behind them, the least of all steps.
     waiting: usize,
     plan_us: f64,
+    launch_us: f64,
     commit_us: f64,
     execute_ms: f64,
-    /// Planning and committing, of the whole step.
+    device_ms: f64,
+    /// Planning, launching and committing, of the whole step.
     share: f64,
     share_p99: f64,
 }
@@ -50,8 +52,10 @@ pub fn measure(lab: &mut Lab, sizes: &Sizes) -> Result<Overhead, Failure> {
         running: records.iter().map(|record| record.running).min().unwrap_or(0),
         waiting: records.iter().map(|record| record.waiting).min().unwrap_or(0),
         plan_us: micros(|record| record.plan),
+        launch_us: micros(|record| record.launch),
         commit_us: micros(|record| record.commit),
         execute_ms: micros(|record| record.execute) / 1e3,
+        device_ms: micros(|record| record.device) / 1e3,
         share: median(shares.clone()),
         share_p99: percentile(shares, 0.99),
     })
@@ -84,8 +88,8 @@ fn crowded_steps(lab: &mut Lab, sizes: &Sizes) -> Result<Vec<StepRecord>, Failur
 }
 
 fn share(record: &StepRecord) -> f64 {
-    let own = record.plan + record.commit;
-    own.as_secs_f64() / (own + record.execute).as_secs_f64()
+    let own = record.host();
+    own.as_secs_f64() / (own + record.device).as_secs_f64()
 }
 
 impl fmt::Display for Overhead {
@@ -97,9 +101,11 @@ impl fmt::Display for Overhead {
         )?;
         writeln!(
             f,
-            "  plan {:.0} us, commit {:.0} us beside {:.1} ms of computing: {:.2} % (p99 {:.2} %)",
+            "  host: plan {:.0} us, launch {:.0} us, commit {:.0} us; device {:.1} ms of {:.1} ms: {:.2} % (p99 {:.2} %)",
             self.plan_us,
+            self.launch_us,
             self.commit_us,
+            self.device_ms,
             self.execute_ms,
             100.0 * self.share,
             100.0 * self.share_p99

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
+use ropeway_engine::StepRecord;
 use serde::Serialize;
 
 use super::Sizes;
@@ -31,6 +32,9 @@ struct Point {
     speedup: f64,
     first_token_p50_ms: f64,
     first_token_p99_ms: f64,
+    /// Of a step without prompts: time of the device, and of the host to plan, launch and commit it.
+    device_ms: f64,
+    host_ms: f64,
 }
 
 /// All measurements of one number of requests.
@@ -38,6 +42,8 @@ struct Point {
 struct Runs {
     tok_s: Vec<f64>,
     first_token_ms: Vec<f64>,
+    device_ms: Vec<f64>,
+    host_ms: Vec<f64>,
 }
 
 pub fn measure(lab: &mut Lab, sizes: &Sizes) -> Result<Throughput, Failure> {
@@ -70,17 +76,25 @@ fn one_after_another(lab: &mut Lab, sizes: &Sizes) -> Result<f64, Failure> {
 
 fn at_once(lab: &mut Lab, sizes: &Sizes, count: usize, runs: &mut Runs) -> Result<(), Failure> {
     let prompts: Vec<Vec<u32>> = (0..count).map(|_| lab.prompt(sizes.prompt)).collect();
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), lab.steps());
     let streams: Vec<_> =
         prompts.into_iter().map(|prompt| lab.submit_prompt(prompt, sizes.new)).collect::<Result<_, _>>()?;
     for stream in streams {
         runs.first_token_ms.push(finish(stream)?.first_token.as_secs_f64() * 1e3);
     }
     runs.tok_s.push((count * sizes.new) as f64 / start.elapsed().as_secs_f64());
+    runs.note(&lab.steps_since(before));
     Ok(())
 }
 
 impl Runs {
+    fn note(&mut self, steps: &[StepRecord]) {
+        for step in steps.iter().filter(|step| step.prefill_tokens == 0) {
+            self.device_ms.push(step.device.as_secs_f64() * 1e3);
+            self.host_ms.push(step.host().as_secs_f64() * 1e3);
+        }
+    }
+
     fn point(self, requests: usize, one_after_another: f64) -> Point {
         let tok_s = median(self.tok_s);
         Point {
@@ -89,6 +103,8 @@ impl Runs {
             speedup: tok_s / one_after_another,
             first_token_p50_ms: percentile(self.first_token_ms.clone(), 0.5),
             first_token_p99_ms: percentile(self.first_token_ms, 0.99),
+            device_ms: median(self.device_ms),
+            host_ms: median(self.host_ms),
         }
     }
 }
@@ -100,12 +116,15 @@ impl fmt::Display for Throughput {
         for point in &self.points {
             writeln!(
                 f,
-                "  {:>4} at once       {:>8.1} tok/s  {:>5.2}x   first token p50 {:>7.0} ms, p99 {:>7.0} ms",
+                "  {:>4} at once       {:>8.1} tok/s  {:>5.2}x   first token p50 {:>7.0} ms, p99 {:>7.0} ms   \
+                 step {:>6.2} ms, host {:>5.2} ms",
                 point.requests,
                 point.tok_s,
                 point.speedup,
                 point.first_token_p50_ms,
-                point.first_token_p99_ms
+                point.first_token_p99_ms,
+                point.device_ms,
+                point.host_ms
             )?;
         }
         Ok(())

@@ -1,0 +1,108 @@
+//! Commands on a GPU: an emulated one, whose libraries the C++ compiler builds.
+
+#[path = "../../cuda/tests/emulator/mod.rs"]
+mod emulator;
+mod support;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use support::server::Server;
+use support::{Ran, Sandbox};
+
+fn model() -> String {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models/llama");
+    model.display().to_string()
+}
+
+/// A sandbox whose programs find the emulated GPU, for the test whose turn it is: all share what the GPU suffers.
+struct Machine {
+    libraries: String,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn machine() -> Option<Machine> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let libraries = emulator::folder()?.display().to_string();
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    std::fs::write(emulator::memory(), (1 << 30).to_string()).unwrap();
+    Some(Machine { libraries, _turn: turn })
+}
+
+fn run(sandbox: &Sandbox, libraries: &str, arguments: &str) -> Ran {
+    let model = model();
+    let named = |word| if word == "MODEL" { model.as_str() } else { word };
+    let arguments: Vec<_> = arguments.split(' ').map(named).collect();
+    sandbox.command(&arguments).env("ROPEWAY_CUDA_LIBS", libraries).output().unwrap().into()
+}
+
+fn health(server: &Server) -> (u16, Value) {
+    let (status, body) = server.request("GET", "/health", "");
+    (status, serde_json::from_str(&body).unwrap())
+}
+
+#[test]
+fn a_server_survives_a_lost_gpu_and_says_so_when_it_stays_lost() {
+    let Some(machine) = machine() else { return };
+    let flags = ["--device", "cuda", "--kv-memory", "1MiB", "--kv-disk", "256MiB"];
+    let server =
+        Server::start_in(Sandbox::new(), &model(), &flags, &[("ROPEWAY_CUDA_LIBS", &machine.libraries)]);
+    let ask = || {
+        let body = json!({ "model": "m", "max_tokens": 4, "temperature": 0,
+                           "messages": [{ "role": "user", "content": "a b" }] });
+        server.post("/v1/chat/completions", body.to_string())
+    };
+    let lose = || std::fs::write(emulator::loss(), "once").unwrap();
+    let text = |body: &str| serde_json::from_str::<Value>(body).unwrap()["choices"][0]["message"].clone();
+    let (status, first) = ask();
+    assert_eq!(status, 200, "{first}");
+    lose();
+    let (status, after) = ask();
+    assert_eq!((status, text(&after)), (200, text(&first)), "the answer goes on where it was");
+    assert_eq!((health(&server).0, server.count("device_restarts_total", "")), (200, 1));
+    lose();
+    assert!(ask().0 >= 500, "whoever runs when the GPU is lost again ends");
+    assert_eq!((ask().0, health(&server).0), (200, 200), "others don't");
+    for _ in 0..2 {
+        lose();
+        assert_eq!(ask().0, 503);
+        let (status, body) = health(&server);
+        assert_eq!((status, &body["status"]), (503, &json!("unavailable")), "{body}");
+        let told = body["models"].as_object().unwrap().values().next().unwrap();
+        assert_eq!(told["state"], "device lost", "{body}");
+        assert!(told["reason"].as_str().unwrap().contains("3 times in a row"), "{body}");
+    }
+    std::fs::remove_file(emulator::loss()).unwrap();
+}
+
+#[test]
+fn benchmarks_and_single_answers_run_on_the_gpu_that_is_named() {
+    let Some(Machine { libraries, .. }) = &machine() else { return };
+    let sandbox = Sandbox::new();
+    let sizes = "--prefill 16 --batch 1,2 --held 4 --tokens 2 --chunk 16 --repeat 1";
+    let told = run(&sandbox, libraries, &format!("bench model MODEL --device cuda --json {sizes}")).ok();
+    let report: Value = serde_json::from_str(&told).unwrap();
+    assert!(report["device"].as_str().unwrap().starts_with("emulated GPU"), "{told}");
+    assert!(report["decode"][1]["tok_s"].as_f64().unwrap() > 0.0, "{told}");
+    let sizes = "--prompt 10 --new 4 --requests 1,2 --repeat 1 --kv-memory 1MiB --scenario throughput";
+    let told = run(
+        &sandbox,
+        libraries,
+        &format!("bench engine MODEL --draft-model MODEL --device cuda --json {sizes}"),
+    )
+    .ok();
+    let report: Value = serde_json::from_str(&told).unwrap();
+    let point = &report["scenarios"]["throughput"]["points"][1];
+    assert!(point["device_ms"].as_f64().unwrap() > 0.0 && point["host_ms"].as_f64().unwrap() > 0.0, "{told}");
+}
+
+#[test]
+fn what_a_gpu_can_t_do_is_an_error_that_says_so() {
+    let sandbox = Sandbox::new();
+    for command in ["embed", "bench embed"] {
+        let failed = run(&sandbox, "/nonexistent", &format!("{command} --device cuda")).failed();
+        assert!(failed.contains("embedding models run on the CPU only"), "{failed}");
+        assert!(failed.contains("--device cpu"), "{failed}");
+    }
+}
