@@ -43,5 +43,5 @@ fn read_illegal_address(executor: &CudaExecutor) -> Result<(), CudaError> {
     let Some(program) = executor.program() else { return Ok(()) };
     let nowhere = Randomise { values: Address(16), count: 256, seed: 0, amount: 1.0 };
     let shape = Shape { grid: [1, 1, 1], threads: 256, shared_bytes: 0 };
-    Ok(program.stream.launch(&program.kernels.randomise, shape, &nowhere)?)
+    Ok(program.stream.launch(&program.kernels.products.randomise, shape, &nowhere)?)
 }
