@@ -40,6 +40,16 @@ fn a_pull_without_any_means_says_what_was_tried_and_what_to_do() {
 }
 
 #[test]
+fn nvidias_libraries_without_python_are_an_error_that_says_what_is_missing() {
+    let sandbox = Sandbox::new();
+    let err = sandbox.run(&["pull", "cuda"]).failed();
+    for part in ["could not get `cuda`", "pip package nvidia-cuda-nvrtc", "ROPEWAY_PYTHON"] {
+        assert!(err.contains(part), "{part} is missing in:\n{err}");
+    }
+    assert!(!sandbox.path("home/cuda/libs/libnvrtc.so.13").exists());
+}
+
+#[test]
 fn a_home_that_cannot_be_written_is_named_with_its_cause() {
     let sandbox = Sandbox::new();
     sandbox.write("home", b"a file where the folder should be");
