@@ -92,30 +92,7 @@ pub struct GpuModels {
 impl OnGpu<'_> {
     /// The model on the GPU; `None` where it is to run on the CPU.
     pub fn load(&self) -> Result<Option<GpuModels>, Failure> {
-        match (self.device, self.only_cpu) {
-            (Device::Cpu, _) | (Device::Auto, Some(_)) => Ok(None),
-            (Device::Cuda(_), Some(option)) => {
-                let problem = format!("{option} works on the CPU only");
-                Err(Failure::new(problem, format!("leave {option} out, or use --device cpu")))
-            }
-            (Device::Cuda(ordinal), None) => self.load_on(ordinal).map(Some).map_err(from_cuda),
-            (Device::Auto, None) => Ok(self.try_first()),
-        }
-    }
-
-    /// The first GPU, if it can run the model; whoever has a GPU is told why it is not used.
-    fn try_first(&self) -> Option<GpuModels> {
-        if driver_major(&search()).is_err() {
-            return None;
-        }
-        match self.load_on(0) {
-            Ok(models) => Some(models),
-            Err(error) if error.has_no_gpu() => None,
-            Err(error) => {
-                tell(&format!("the GPU is not used, the CPU is: {error}"));
-                None
-            }
-        }
+        self.device.choose(self.only_cpu, |ordinal| self.load_on(ordinal))
     }
 
     fn load_on(&self, ordinal: usize) -> Result<GpuModels, CudaError> {
@@ -146,6 +123,7 @@ impl OnGpu<'_> {
             step_rows: step.rows,
             search: search(),
             cache: cache(),
+            ..defaults
         })
     }
 
@@ -175,19 +153,40 @@ pub fn search() -> Search {
 }
 
 /// Compiled kernels and tuned products are kept beside the models.
-fn cache() -> Option<PathBuf> {
+pub fn cache() -> Option<PathBuf> {
     Some(Config::from_env().ok()?.home.join("cuda"))
 }
 
 impl Device {
-    /// Whether a model that only the CPU can run may be run; what it is called is part of the error.
-    pub fn check_cpu(self, what: &str) -> Result<(), Failure> {
-        match self {
-            Device::Auto | Device::Cpu => Ok(()),
-            Device::Cuda(_) => Err(Failure::new(
-                format!("{what} run on the CPU only, so far"),
-                "leave --device out, or use --device cpu",
-            )),
+    /// What `load` brings onto a GPU; `None` where it is to run on the CPU. `only_cpu` is an option that only the CPU has, if one was given.
+    pub fn choose<T>(
+        self,
+        only_cpu: Option<&str>,
+        load: impl Fn(usize) -> Result<T, CudaError>,
+    ) -> Result<Option<T>, Failure> {
+        match (self, only_cpu) {
+            (Device::Cpu, _) | (Device::Auto, Some(_)) => Ok(None),
+            (Device::Cuda(_), Some(option)) => {
+                let problem = format!("{option} works on the CPU only");
+                Err(Failure::new(problem, format!("leave {option} out, or use --device cpu")))
+            }
+            (Device::Cuda(ordinal), None) => load(ordinal).map(Some).map_err(from_cuda),
+            (Device::Auto, None) => Ok(try_first(load)),
+        }
+    }
+}
+
+/// What the first GPU can run; whoever has a GPU is told why it is not used.
+fn try_first<T>(load: impl Fn(usize) -> Result<T, CudaError>) -> Option<T> {
+    if driver_major(&search()).is_err() {
+        return None;
+    }
+    match load(0) {
+        Ok(models) => Some(models),
+        Err(error) if error.has_no_gpu() => None,
+        Err(error) => {
+            tell(&format!("the GPU is not used, the CPU is: {error}"));
+            None
         }
     }
 }

@@ -8,6 +8,7 @@ use ropeway_model::{LoadOptions, Precision, Quantize};
 use ropeway_weights::Checkpoint;
 
 use crate::device_args::Device;
+use crate::embedder_gpu;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::machine_args::MachineArgs;
@@ -25,7 +26,7 @@ pub struct EmbedderArgs {
     /// close to the same vectors
     #[arg(long)]
     int8: bool,
-    /// What computes: auto or cpu. Embedding models run on the CPU only, so far
+    /// What computes: auto (a GPU if there is one), cpu, cuda, or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Device,
     #[command(flatten)]
@@ -35,21 +36,24 @@ pub struct EmbedderArgs {
 impl EmbedderArgs {
     /// Fetches the model if it is not here yet, and loads it.
     pub fn load(&self, batching: ropeway_batcher::Settings) -> Result<Embedder, Failure> {
-        self.device.check_cpu("embedding models")?;
         let options = EmbedderOptions {
             load: LoadOptions { precision: Precision::Fast, quantize: self.int8.then_some(Quantize::Q8) },
             batching,
             ..EmbedderOptions::on(self.machine.machine())
         };
-        Ok(load(&self.model, &options)?.0)
+        Ok(load(&self.model, self.device, &options)?.0)
     }
 }
 
 /// Fetches the model if it is not here yet, and loads it; also tells about its files.
-pub fn load(model: &str, options: &EmbedderOptions) -> Result<(Embedder, Facts), Failure> {
+pub fn load(model: &str, device: Device, options: &EmbedderOptions) -> Result<(Embedder, Facts), Failure> {
     let files = pulling::pull(&pulling::open_hub()?, model, Check::Sizes)?.files;
     let checkpoint = Checkpoint::open(files.checkpoint())?;
+    let facts = Facts::of(&files, &checkpoint);
+    if let Some(embedder) = embedder_gpu::load(device, &checkpoint, options)? {
+        return Ok((embedder, facts));
+    }
     let bar = LoadBar::new();
     let embedder = Embedder::load(&checkpoint, options, &mut |done, total| bar.show(done, total))?;
-    Ok((embedder, Facts::of(&files, &checkpoint)))
+    Ok((embedder, facts))
 }

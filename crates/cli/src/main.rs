@@ -14,6 +14,7 @@ mod descriptors;
 mod device_args;
 mod draft_model;
 mod embedder_args;
+mod embedder_gpu;
 mod engine_args;
 mod facts;
 mod failure;

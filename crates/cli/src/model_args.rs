@@ -28,7 +28,7 @@ pub struct ModelArgs {
     /// What computes: auto (a GPU if there is one and the model fits), cpu,
     /// cuda, or cuda:N for one of several GPUs
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    device: Device,
+    pub device: Device,
     /// Longest conversation, in tokens (default: what the model was trained
     /// for)
     #[arg(long, value_name = "TOKENS")]

@@ -97,12 +97,40 @@ fn benchmarks_and_single_answers_run_on_the_gpu_that_is_named() {
     assert!(point["device_ms"].as_f64().unwrap() > 0.0 && point["host_ms"].as_f64().unwrap() > 0.0, "{told}");
 }
 
+/// The vectors of the lines of a file.
+fn vectors(told: &str) -> Vec<Vec<f64>> {
+    let number = |value: &Value| value.as_f64().unwrap();
+    let vector = |line: &str| match serde_json::from_str(line).unwrap() {
+        Value::Array(values) => values.iter().map(number).collect(),
+        other => other["embedding"].as_array().unwrap().iter().map(number).collect(),
+    };
+    told.lines().map(vector).collect()
+}
+
 #[test]
-fn what_a_gpu_can_t_do_is_an_error_that_says_so() {
+fn texts_are_embedded_on_the_gpu_that_is_named() {
+    let Some(Machine { libraries, .. }) = &machine() else { return };
     let sandbox = Sandbox::new();
-    for command in ["embed", "bench embed"] {
-        let failed = run(&sandbox, "/nonexistent", &format!("{command} --device cuda")).failed();
-        assert!(failed.contains("embedding models run on the CPU only"), "{failed}");
-        assert!(failed.contains("--device cpu"), "{failed}");
+    let encoder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/encoders/bert");
+    let texts = sandbox.write("texts", b"A cable car on the hill.\nwho sat\n");
+    let embed = |device: &str| {
+        let encoder = encoder.display();
+        vectors(&run(&sandbox, libraries, &format!("embed {texts} --model {encoder} --device {device}")).ok())
+    };
+    let (on_gpu, on_cpu) = (embed("cuda"), embed("cpu"));
+    assert_eq!((on_gpu.len(), on_cpu.len()), (2, 2));
+    for (gpu, cpu) in on_gpu.iter().zip(&on_cpu) {
+        assert_ne!(gpu, cpu, "it did not run on the GPU");
+        let cosine: f64 = gpu.iter().zip(cpu).map(|(gpu, cpu)| gpu * cpu).sum();
+        assert!(cosine > 0.999, "{cosine}");
     }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_that_says_what_to_do() {
+    let sandbox = Sandbox::new();
+    let encoder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/encoders/bert");
+    let command = format!("embed --model {} --device cuda:7", encoder.display());
+    let failed = run(&sandbox, "/nonexistent", &command).failed();
+    assert!(failed.contains("--device cpu"), "{failed}");
 }

@@ -122,7 +122,7 @@ impl Embedder {
         options: &EmbedderOptions,
     ) -> Result<Self, EmbedError> {
         let recipe = Recipe::of(checkpoint)?;
-        let (passes, facts) = Passes::on_device(encoder, &recipe, &options.pass_options());
+        let (passes, facts) = Passes::on_device(encoder, &recipe, &options.pass_options())?;
         Ok(Self::start(checkpoint, recipe, options, passes, facts))
     }
 

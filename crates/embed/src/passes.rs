@@ -162,10 +162,15 @@ impl Passes {
         encoder: Box<dyn DeviceEncoder>,
         recipe: &Recipe,
         options: &PassOptions,
-    ) -> (Passes, Facts) {
+    ) -> Result<(Passes, Facts), EmbedError> {
+        if encoder.facts().pooling.is_some_and(|pooling| pooling != recipe.pooling) {
+            return Err(EmbedError::Unsupported {
+                what: format!("pooling a decoder by {:?}", recipe.pooling),
+            });
+        }
         let net = DeviceNet(encoder);
         let facts = net.facts(longest(recipe, options));
-        (Self::of(Net::Device(net), recipe), facts)
+        Ok((Self::of(Net::Device(net), recipe), facts))
     }
 
     fn of(net: Net, recipe: &Recipe) -> Self {

@@ -3,8 +3,8 @@
 //! A pass is one step of the executor without its head; nothing is kept between passes.
 
 use ropeway_executor::{Batch, BlockId, Executor, ExecutorError, SamplingParams};
-use ropeway_model::encoder::Texts;
 use ropeway_model::encoder::device::{Asked, DeviceEncoder, DeviceFacts, DeviceFailure, Encoded};
+use ropeway_model::encoder::{Pooling, Texts};
 use ropeway_weights::Checkpoint;
 
 use super::{MOST_LOSSES, given_up};
@@ -77,6 +77,7 @@ impl DeviceEncoder for CudaTextDecoder {
             max_tokens: spec.context,
             vocab: spec.vocab,
             can_score: false,
+            pooling: Some(Pooling::Last),
             pass_tokens: self.tokens,
         }
     }

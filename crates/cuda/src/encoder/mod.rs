@@ -125,6 +125,7 @@ impl DeviceEncoder for CudaEncoder {
             max_tokens: self.spec.max_tokens,
             vocab: self.spec.vocab,
             can_score: self.head.is_some(),
+            pooling: None,
             pass_tokens: self.tokens,
         }
     }

@@ -27,6 +27,8 @@ pub struct DeviceFacts {
     pub vocab: usize,
     /// Whether it can tell how relevant a text is to another.
     pub can_score: bool,
+    /// The one way in which it pools, where it has only one.
+    pub pooling: Option<Pooling>,
     /// Tokens of a pass.
     pub pass_tokens: usize,
 }

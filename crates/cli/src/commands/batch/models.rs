@@ -12,6 +12,7 @@ use ropeway_openai::embeddings::MOST_TEXTS;
 use ropeway_text::Tokenizer;
 
 use super::driver::IN_FLIGHT;
+use crate::device_args::Device;
 use crate::embedder_args;
 use crate::engine_args::Started;
 use crate::failure::Failure;
@@ -48,6 +49,7 @@ impl Models {
 pub struct EmbeddingModel {
     /// Its name.
     pub name: String,
+    device: Device,
     options: EmbedderOptions,
     loaded: OnceCell<Result<Embedder, String>>,
 }
@@ -57,16 +59,17 @@ impl EmbeddingModel {
     pub fn new(name: String, options: &ModelArgs) -> EmbeddingModel {
         // The driver bounds what is in flight, in texts; a line adds at most as many as a request may have.
         let queue = IN_FLIGHT + MOST_TEXTS;
+        let device = options.device;
         let options = EmbedderOptions {
             batching: Settings { window: WINDOW, queue, ..Settings::default() },
             ..EmbedderOptions::on(options.machine())
         };
-        EmbeddingModel { name, options, loaded: OnceCell::new() }
+        EmbeddingModel { name, device, options, loaded: OnceCell::new() }
     }
 
     /// The model, loaded first if need be. One that can't be loaded fails every line that needs it.
     pub fn embedder(&self) -> Result<&Embedder, RequestError> {
-        let load = || match embedder_args::load(&self.name, &self.options) {
+        let load = || match embedder_args::load(&self.name, self.device, &self.options) {
             Ok((embedder, _)) => Ok(embedder),
             Err(failure) => Err(format!("{} can't be loaded: {failure}", self.name)),
         };

@@ -81,7 +81,7 @@ impl EmbedArgs {
         log_batches: bool,
     ) -> EmbeddingModels {
         let names = self.names(default);
-        let options = self.options(options);
+        let (device, options) = (options.device, self.options(options));
         let model = |given: &String| {
             let (name, options, given) = (served_name(given), options.clone(), given.clone());
             let logged = log_batches.then(|| name.clone());
@@ -89,7 +89,7 @@ impl EmbedArgs {
             let served = name.clone();
             let loader: Loader = Arc::new(move || {
                 let (embedder, facts) =
-                    embedder_args::load(&given, &options).map_err(|failure| failure.to_string())?;
+                    embedder_args::load(&given, device, &options).map_err(|failure| failure.to_string())?;
                 let embedder = Arc::new(embedder);
                 if let Some(name) = logged.clone() {
                     log_all(name, &embedder);
