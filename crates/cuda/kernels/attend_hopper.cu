@@ -2,14 +2,14 @@
 //
 // A block takes one (item, query head) at a time. Two warpgroups compute, 64 tokens each; a third one copies:
 //
-//   copying     Q, K 0, K 1, V 0, K 2, V 1, ...     two slots each for queries, keys and values, across items
+//   copying     two warps: Q, K 0, K 1, K 2, ...; two warps: V 0, V 1, ...; two slots each for queries, keys and values, across items
 //   computing   q . k 0 | weights 0 | values 0 left, q . k 1, values 0 right | weights 1 | values 1 left, q . k 2, ...
 //
 // While one of them turns scores into weights, the other one's products run: with PING_PONG they take turns at issuing products, without
 // they drift apart by themselves. With OVERLAP a warpgroup has products of its own under way as well: the scores of the next segment are
-// computed beside the weighted values of this one, in halves of 64 columns; the left half is merged into the total behind the scores, and the
-// next segment's maxima are looked for beside the right half. A thread has 64 scores, 32 registers of packed weights, 32 sums of a half, and
-// the total: 192 of its 240 registers, with heads of 128 values.
+// computed beside the weighted values of this one. These are computed in halves of 64 columns, and a half is merged into the total while
+// other products run: with heads of 128 values, a thread has 64 scores, 32 registers of packed weights, 32 sums of a half and 64 of the
+// total, of 232 registers.
 //
 // Why so much must overlap: by the rates of its units, a multiprocessor needs for 128 rows of a segment 2,048 clocks for products (heads of
 // 128 values), 1,088 for exponentials, and about 1,300 to issue all other instructions.
@@ -25,7 +25,11 @@
 #define TILE_BYTES (PANELS * PANEL)  // keys or values of a segment, or queries of an item
 #define EIGHT_ROWS 1024
 #define PIECES (HEAD_DIM / 8)
-#define ROWS_AT_ONCE (GROUP / PIECES)  // that the copying warpgroup's threads copy a piece each of
+#define COPYING 64                       // threads that copy a tile
+#define ROWS_AT_ONCE (COPYING / PIECES)  // that they copy a piece each of
+
+// Whether the next segment's maxima are looked for before this one's last products are waited for: where the registers are enough for it.
+#define LATE (PANELS == 1 && !CAPPED)
 
 // Two slots that are filled and emptied in turn.
 struct Slots {
@@ -44,13 +48,14 @@ DEVICE void release(Slots &s) {
 struct Memory {
     Slots queries, keys, values;
 };
-DEVICE Memory divide(char *bytes) {
-    u64 *barriers = (u64 *)(bytes + 6 * TILE_BYTES);
-    auto slots = [&](int n) { return Slots{bytes + n * 2 * TILE_BYTES, barriers + n * 4, barriers + n * 4 + 2, 0}; };
-    return {slots(0), slots(1), slots(2)};
+// Slots of queries (0), keys (1) or values (2).
+DEVICE Slots slots_at(char *bytes, u32 kind, u32 turn) {
+    u64 *barriers = (u64 *)(bytes + 6 * TILE_BYTES) + kind * 4;
+    return {bytes + kind * 2 * TILE_BYTES, barriers, barriers + 2, turn};
 }
+DEVICE Memory divide(char *bytes) { return {slots_at(bytes, 0, 0), slots_at(bytes, 1, 0), slots_at(bytes, 2, 0)}; }
 DEVICE void create_barriers(const Slots &s) {
-    for (int slot = 0; slot < 2; slot++) barrier_create(s.full + slot, GROUP), barrier_create(s.empty + slot, COMPUTING * GROUP / 32);
+    for (int slot = 0; slot < 2; slot++) barrier_create(s.full + slot, COPYING), barrier_create(s.empty + slot, COMPUTING * GROUP / 32);
 }
 
 // One (item, head), and the segments that any of its rows sees.
@@ -69,92 +74,72 @@ DEVICE Unit unit_at(const Attend &a, u32 index) {
 // Calls `work` with the index of each of this block's units. They come longest first: taken to and fro, every block gets about as many
 // segments, and neighbours, which share keys, run at the same time.
 template <class Work> DEVICE void for_units(const Attend &a, Work work) {
-    const u32 count = a.counts[1] * a.heads;
 #pragma unroll 1
-    for (u32 round = 0, begin = 0; begin < count; round++, begin += gridDim.x) {
-        const u32 index = begin + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-        if (index < count) work(index);
-    }
+    for (u32 index = blockIdx.x, step = 2 * (gridDim.x - blockIdx.x) - 1; index < a.counts[1] * a.heads; index += step, step = 2 * gridDim.x - step)
+        work(index);
 }
 
 // --- copying ---
 
-// Slots that were filled but not announced: their copies may be under way.
-struct Unannounced {
-    u64 *full[2];
-    u32 count;
-};
-DEVICE void announce(Unannounced &u) {
-    copy_wait<0>();
-    publish_writes();
-    if (u.count > 0) barrier_arrive(u.full[0]);
-    if (u.count > 1) barrier_arrive(u.full[1]);
-    u.count = 0;
-}
-// The next slot, as soon as it is empty. A thread that has to wait for it announces what it brought before.
-DEVICE char *await_empty(const Slots &s, Unannounced &u) {
-    u64 *empty = s.empty + s.turn % 2;
-    const u32 parity = (s.turn / 2 + 1) % 2;
-    if (u.count == 2 || !barrier_passed(empty, parity)) announce(u);
-    barrier_wait(empty, parity);
+// The next slot, as soon as it is empty.
+DEVICE char *await_empty(const Slots &s) {
+    barrier_wait(s.empty + s.turn % 2, (s.turn / 2 + 1) % 2);
     return slot_bytes(s);
 }
-DEVICE void filled(Slots &s, Unannounced &u) {
+// Waits for this thread's copies into the slot, and tells the computing warps.
+DEVICE void announce(const Slots &s) {
     copy_commit();
-    u.full[1] = u.count == 1 ? s.full + s.turn % 2 : u.full[1];
-    u.full[0] = u.count == 0 ? s.full + s.turn % 2 : u.full[0];
-    u.count++, s.turn++;
+    copy_wait<0>();
+    publish_writes();
+    barrier_arrive(s.full + s.turn % 2);
 }
-// Where a thread's piece of its first row lies in a tile; the next of its rows are ROWS_AT_ONCE * 128 bytes further on, in the same bank.
-DEVICE char *first_piece(char *tile) {
-    const u32 thread = threadIdx.x % GROUP, row = thread / PIECES, piece = thread % PIECES;
-    return tile + piece / 8 * PANEL + row * 128 + ((piece % 8) ^ (row % 8)) * 16;
+// Where a thread's pieces lie in a tile: one in every ROWS_AT_ONCE rows.
+struct Pieces {
+    char *to;
+    i32 flip;  // from the place of a piece in its row to that four rows further on
+    u32 row, column;
+};
+DEVICE Pieces pieces_in(char *tile) {
+    const u32 thread = threadIdx.x % COPYING, row = thread / PIECES, piece = thread % PIECES, place = (piece ^ row) % 8;
+    return {tile + piece / 8 * PANEL + row * 128 + place * 16, place & 4 ? -64 : 64, row, piece * 8};
 }
-DEVICE void bring_queries(Slots &s, Unannounced &u, const Attend &a, const Unit &unit) {
-    const u32 thread = threadIdx.x % GROUP;
-    const bf16 *from = a.queries + ((u64)unit.item.token * a.heads + unit.head) * HEAD_DIM + thread % PIECES * 8;
-    char *to = first_piece(await_empty(s, u));
+DEVICE char *piece_at(const Pieces &p, u32 first) { return p.to + first * 128 + (first % 8 ? p.flip : 0); }
+// Rows beyond the unit's own become zeros, and are never written.
+DEVICE void bring_queries(const Slots &s, const Attend &a, const Unit &unit) {
+    const Pieces p = pieces_in(await_empty(s));
+    const bf16 *from = a.queries + ((u64)(unit.item.token + p.row) * a.heads + unit.head) * HEAD_DIM + p.column;
+    const u32 stride = ROWS_AT_ONCE * a.heads * HEAD_DIM;
+#pragma unroll 2
+    for (u32 first = 0; first < SEGMENT; first += ROWS_AT_ONCE, from += stride) copy16(piece_at(p, first), from, first + p.row < unit.item.rows);
+    announce(s);
+}
+// Keys or values of a segment; tokens outside of what the unit sees become zeros. The warpgroup has few registers: a lane knows one block.
+DEVICE void bring_tile(const Slots &s, const Attend &a, const Unit &unit, u32 which, i32 segment) {
+    const i32 base = segment * SEGMENT, tile = (i32)(threadIdx.x % TILES), own = base + tile * BLOCK;
+    const bool used = own + BLOCK > unit.lower && own < unit.end;
+    const u32 block = used ? a.tables[unit.item.table + segment * TILES + tile] : 0;
+    Pieces p = pieces_in(await_empty(s));
+    const bf16 *kv = a.kv + (unit.head / (a.heads / a.kv_heads) * 2 + which) * (BLOCK * HEAD_DIM) + p.row * HEAD_DIM + p.column;
+    i32 key = base + (i32)p.row;
+#pragma unroll 1
+    for (u32 t = 0; t < TILES; t++, key += BLOCK, p.to += BLOCK * 128) {
+        const bf16 *from = kv + (u64)__shfl_sync(LANES_ALL, block, t) * a.kv_heads * (2 * BLOCK * HEAD_DIM);
 #pragma unroll
-    for (u32 i = 0; i < SEGMENT / ROWS_AT_ONCE; i++) {
-        const u32 row = min(i * ROWS_AT_ONCE + thread / PIECES, unit.item.rows - 1);
-        copy16(to + i * ROWS_AT_ONCE * 128, from + (u64)row * a.heads * HEAD_DIM, true);
+        for (i32 i = 0; i < BLOCK; i += ROWS_AT_ONCE) copy16(piece_at(p, i), from + i * HEAD_DIM, key + i >= unit.lower && key + i < unit.end);
     }
-    filled(s, u);
+    announce(s);
 }
-// Keys or values of a segment; tokens outside of what the unit sees become zeros.
-DEVICE void bring_tile(Slots &s, Unannounced &u, const Attend &a, const Unit &unit, u32 which, i32 segment) {
-    const u32 thread = threadIdx.x % GROUP, row = thread / PIECES, kv_head = unit.head / (a.heads / a.kv_heads);
-    const i32 base = segment * SEGMENT;
-    u32 blocks[TILES];
-#pragma unroll
-    for (i32 t = 0; t < TILES; t++) {
-        const bool used = base + (t + 1) * BLOCK > unit.lower && base + t * BLOCK < unit.end;
-        blocks[t] = used ? a.tables[unit.item.table + segment * TILES + t] : 0;
-    }
-    const bf16 *kv = a.kv + (kv_head * 2 + which) * (BLOCK * HEAD_DIM) + row * HEAD_DIM + thread % PIECES * 8;
-    char *to = first_piece(await_empty(s, u));
-#pragma unroll
-    for (u32 i = 0; i < SEGMENT / ROWS_AT_ONCE; i++) {
-        const u32 first = i * ROWS_AT_ONCE;
-        const i32 key = base + (i32)(first + row);
-        const bf16 *from = kv + (u64)blocks[first / BLOCK] * a.kv_heads * (2 * BLOCK * HEAD_DIM) + first % BLOCK * HEAD_DIM;
-        copy16(to + first * 128, from, key >= unit.lower && key < unit.end);
-    }
-    filled(s, u);
-}
-DEVICE void copy_units(Memory memory, const Attend &a) {
-    Unannounced u = {{nullptr, nullptr}, 0};
+// Values are copied by other warps than queries and keys: who waits for a copy does not delay the others.
+DEVICE u32 copied_half() { return threadIdx.x % GROUP < COPYING ? KEYS : VALUES; }
+DEVICE void copy_units(char *bytes, const Attend &a) {
+    u32 units = 0, tiles = 0;
     for_units(a, [&](u32 index) {
         const Unit unit = unit_at(a, index);
-        bring_queries(memory.queries, u, a, unit);
-        bring_tile(memory.keys, u, a, unit, KEYS, unit.first);
+        if (copied_half() == KEYS) bring_queries(slots_at(bytes, 0, units), a, unit);
 #pragma unroll 1
-        for (i32 g = unit.first; g < unit.last; g++) {
-            if (g + 1 < unit.last) bring_tile(memory.keys, u, a, unit, KEYS, g + 1);
-            bring_tile(memory.values, u, a, unit, VALUES, g);
-        }
+        for (i32 g = unit.first; g * SEGMENT < unit.end; g++, tiles++) bring_tile(slots_at(bytes, 1 + copied_half(), tiles), a, unit, copied_half(), g);
+        units++;
     });
-    announce(u);
 }
 
 // --- computing ---
@@ -170,20 +155,19 @@ DEVICE void pass_turn(u32 group) {
 DEVICE u32 first_row() { return threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4; }
 // What a warpgroup sees of a unit.
 struct Sight {
-    i32 first, last;                // segments
-    i32 every_lower, every_upper;   // keys that all of its rows see
-    u32 after;                      // keys up to a thread's first row; its second row is eight further on
+    i32 first, last;  // segments
+    u32 after;        // keys up to its first row
 };
 DEVICE Sight sight_of(const Attend &a, const Unit &unit, u32 group) {
-    const u32 begin = group * GROUP_ROWS, rows = unit.item.rows;
-    const u32 after_first = unit.item.position + begin + 1, after_last = unit.item.position + min(begin + GROUP_ROWS, rows);
-    Sight s = {unit.last, unit.last, lowest(after_last, a.window), (i32)after_first, after_first + first_row()};
-    if (begin < rows) s.first = lowest(after_first, a.window) / SEGMENT, s.last = ((i32)after_last + SEGMENT - 1) / SEGMENT;
-    return s;
+    const u32 begin = group * GROUP_ROWS, rows = unit.item.rows, after = unit.item.position + begin + 1;
+    const i32 end = (i32)(unit.item.position + min(begin + GROUP_ROWS, rows));
+    if (begin >= rows) return {unit.last, unit.last, after};
+    return {lowest(after, a.window) / SEGMENT, (end + SEGMENT - 1) / SEGMENT, after};
 }
-// What a thread's rows see. Rows beyond the unit's own see zeros, and are never written.
+// What a thread's rows see. Rows beyond the unit's own have no queries, and are never written.
 DEVICE Span span_of(const Sight &sight, const Attend &a) {
-    return {{lowest(sight.after, a.window), lowest(sight.after + 8, a.window)}, {(i32)sight.after, (i32)sight.after + 8}};
+    const u32 after = sight.after + first_row();
+    return {{lowest(after, a.window), lowest(after + 8, a.window)}, {(i32)after, (i32)after + 8}};
 }
 // Rows so far: maximum and sum of each of a thread's two rows, and the weighted values.
 typedef Rows Total;
@@ -296,7 +280,7 @@ DEVICE void skip_segments(i32 count, Memory &memory, u32 group) {
 }
 DEVICE void score_segment(float (&s)[TILES][4][4], Rows &r, i32 segment, const Sight &sight, const Attend &a) {
     const i32 base = segment * SEGMENT;
-    const bool all = base >= sight.every_lower && base + SEGMENT <= sight.every_upper;
+    const bool all = base >= lowest(sight.after + GROUP_ROWS - 1, a.window) && base + SEGMENT <= (i32)sight.after;
     const Span span = span_of(sight, a);
     if (all) score_row<false>(s, r, 0, base, span, a), score_row<false>(s, r, 1, base, span, a);
     else score_row<true>(s, r, 0, base, span, a), score_row<true>(s, r, 1, base, span, a);
@@ -318,9 +302,9 @@ DEVICE void attend_segments(Total &total, const Sight &sight, Memory &memory, u6
         const Merges m = weigh_segment(p, s, r, total);
         if (OVERLAP) begin_segment(v, total, s, p, m, memory, queries, group);
         else add_segment(total, p, m, memory, group), compute_scores(s, memory, queries);
-        if (OVERLAP && CAPPED) finish_segment(v, total, m, memory);  // caps need the registers
+        if (OVERLAP && !LATE) finish_segment(v, total, m, memory);
         score_segment(s, r, g, sight, a);
-        if (OVERLAP && !CAPPED) finish_segment(v, total, m, memory);
+        if (OVERLAP && LATE) finish_segment(v, total, m, memory);
     }
     const Merges m = weigh_segment(p, s, r, total);
     add_segment(total, p, m, memory, group);
@@ -361,10 +345,10 @@ KERNEL(attend_prompt_hopper, Attend, (COMPUTING + 1) * GROUP) {
     if (threadIdx.x == 0) create_barriers(memory.queries), create_barriers(memory.keys), create_barriers(memory.values);
     __syncthreads();
     if (group == COMPUTING) {
-        fewer_registers<24>();
-        copy_units(memory, a);
+        fewer_registers<40>();
+        copy_units(bytes, a);
     } else {
-        more_registers<240>();
+        more_registers<232>();
         compute_units(memory, group, a);
     }
 }

@@ -63,15 +63,6 @@ DEVICE void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" :::
 // A barrier of `count` arrivals; its phases are counted from 0. The wait with parity 1 passes before phase 0 is complete.
 DEVICE void barrier_create(u64 *barrier, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory"); }
 DEVICE void barrier_arrive(u64 *barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory"); }
-// Whether the phase of this parity is complete.
-DEVICE bool barrier_passed(u64 *barrier, u32 parity) {
-    u32 passed;
-    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                 : "=r"(passed)
-                 : "r"(shared_address(barrier)), "r"(parity)
-                 : "memory");
-    return passed != 0;
-}
 DEVICE void barrier_wait(u64 *barrier, u32 parity) {
     u32 passed;
     do asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"

@@ -11,7 +11,7 @@ use crate::kernels::{self, Attend, BLOCK, Constants, PROMPT_ROWS, SEGMENT, TILES
 pub struct Schedule {
     /// They take turns at issuing products.
     pub ping_pong: bool,
-    /// Products of a segment are left running while the next one's scores are computed and looked through.
+    /// Scores of the next segment are computed beside the weighted values of this one.
     pub overlap: bool,
 }
 

@@ -80,7 +80,8 @@ static inline void product_begin() { emulator::pause(emulator::WARP); }
 static inline void product_commit() { emulator::current->product_groups.push_back(emulator::current->products.size()); }
 template <int N> static void product_wait() {
     auto &fiber = *emulator::current;
-    emulator::pause(emulator::WARP);
+    // They take their time: who overwrites an operand too early is done before.
+    for (int i = 0; i < 16; i++) emulator::pause(emulator::WARP);
     if (fiber.product_groups.size() <= (size_t)N) return;
     const size_t groups = fiber.product_groups.size() - N, ends = fiber.product_groups[groups - 1];
     for (size_t i = 0; i < ends; i++) emulator::compute(i);
