@@ -58,6 +58,17 @@ DEVICE u32 pack2(float a, float b) {
     asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
     return r;
 }
+// The IEEE halves of a word.
+DEVICE float low_f16(u32 pair) {
+    float y;
+    asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(y) : "r"(pair));
+    return y;
+}
+DEVICE float high_f16(u32 pair) {
+    float y;
+    asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(y) : "r"(pair));
+    return y;
+}
 #endif
 
 // bf16 is the upper half of an f32.

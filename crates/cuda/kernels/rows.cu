@@ -139,19 +139,3 @@ KERNEL(copy_blocks, CopyBlocks, 256) {
     uint4 *to = (uint4 *)(layer + (u64)a.pairs[2 * blockIdx.x + 1] * a.block_bytes);
     for (u32 i = threadIdx.x; i < a.block_bytes / 16; i += blockDim.x) to[i] = from[i];
 }
-
-// Random weights, for measurements: uniform in -amount .. amount.
-struct Randomise {
-    bf16 *values;
-    u64 count;
-    u32 seed;
-    float amount;
-};
-KERNEL(randomise, Randomise, 256) {
-    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < a.count; i += (u64)gridDim.x * blockDim.x) {
-        u64 z = (i + 1) * 0x9E3779B97F4A7C15ull + a.seed * 0xD1B54A32D192ED03ull;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-        a.values[i] = narrow(((float)((z >> 40) & 0xffffff) / 8388608.0f - 1.0f) * a.amount);
-    }
-}

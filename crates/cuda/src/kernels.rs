@@ -3,8 +3,10 @@
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
 use crate::compile::{Compiler, Source};
-use crate::driver::{Address, Arguments, Device, Function, Module};
+use crate::driver::{Address, Device, Function, Module};
 use crate::error::CudaError;
+use crate::packed::{PackedForm, PackedKernels, packed_source};
+use crate::plan::Form;
 
 /// A token that the step before chooses: the bit says so, the rest is that step's row.
 pub const FED: u32 = 1 << 31;
@@ -36,9 +38,11 @@ macro_rules! arguments {
         #[allow(missing_docs, reason = "documented beside the kernel")]
         pub struct $name { $(pub $field: $type,)* }
         // SAFETY: `repr(C)`, plain data; `tests` compares its size with the kernel's.
-        unsafe impl Arguments for $name {})*
+        unsafe impl $crate::driver::Arguments for $name {})*
     };
 }
+
+pub(crate) use arguments;
 
 arguments! {
     /// `rows.cu`.
@@ -52,11 +56,11 @@ arguments! {
     Gate { gate_up: Address, bias: Address, out: Address, width: u32, kind: u32, }
     /// `rows.cu`.
     CopyBlocks { kv: Address, pairs: Address, layer_bytes: u64, block_bytes: u32, }
-    /// `rows.cu`.
-    Randomise { values: Address, count: u64, seed: u32, amount: f32, }
     /// `linear.cu`.
+    Randomise { values: Address, count: u64, seed: u32, amount: f32, }
+    /// `product.cuh`.
     Linear {
-        w: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, counts: Address,
+        w: Address, units: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, counts: Address,
         n: u32, rows: u32, k: u32, slices: u32, input_share: u32,
     }
     /// `route.cu`.
@@ -94,6 +98,11 @@ fn source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
     Source { name, text: format!("{PRELUDE}\n{text}"), defines }
 }
 
+/// A source of products.
+pub(crate) fn product_source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
+    source(name, &format!("{}\n{text}", include_str!("../kernels/product.cuh")), defines)
+}
+
 /// What kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Constants {
@@ -127,7 +136,7 @@ pub fn sources(constants: Constants) -> Vec<Source> {
     };
     vec![
         source("rows", include_str!("../kernels/rows.cu"), rows),
-        source("linear", include_str!("../kernels/linear.cu"), Vec::new()),
+        product_source("linear", include_str!("../kernels/linear.cu"), Vec::new()),
         source("route", include_str!("../kernels/route.cu"), Vec::new()),
         attend("DECODE"),
         attend("SHORT"),
@@ -185,6 +194,45 @@ pub struct LinearKernel {
     pub shared: usize,
 }
 
+/// The kernels of products.
+#[derive(Debug)]
+pub struct ProductKernels {
+    /// By ascending rows of a block.
+    pub linear: [LinearKernel; 3],
+    /// Random weights and inputs.
+    pub randomise: Function,
+    /// Those of each packed form that the model has.
+    pub packed: Vec<PackedKernels>,
+}
+
+impl ProductKernels {
+    fn load(module: &Module, packed: Vec<PackedKernels>) -> Result<Self, CudaError> {
+        Ok(Self {
+            linear: [
+                LinearKernel::load(module, ["linear_8_f32", "linear_8_bf16"], [64, 8, 6])?,
+                LinearKernel::load(module, ["linear_32_f32", "linear_32_bf16"], [64, 32, 6])?,
+                LinearKernel::load(module, ["linear_128_f32", "linear_128_bf16"], [128, 128, 4])?,
+            ],
+            randomise: module.function("randomise", 0)?,
+            packed,
+        })
+    }
+
+    /// Those of a packed form.
+    pub fn packed(&self, form: PackedForm) -> &PackedKernels {
+        let found = self.packed.iter().find(|kernels| kernels.form == form);
+        found.expect("kernels are compiled for every form of the plan")
+    }
+
+    /// The own products of a form, by ascending rows of a block.
+    pub fn tiles(&self, form: Form) -> &[LinearKernel] {
+        match form {
+            Form::Bf16 => &self.linear,
+            Form::Packed(form) => &self.packed(form).linear,
+        }
+    }
+}
+
 /// Every kernel, loaded.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named as in the sources")]
@@ -195,9 +243,7 @@ pub struct Kernels {
     pub row_threads: u32,
     pub gate: Function,
     pub copy_blocks: Function,
-    pub randomise: Function,
-    /// By ascending rows of a block.
-    pub linear: [LinearKernel; 3],
+    pub products: ProductKernels,
     pub route: Function,
     pub attend_decode: Function,
     /// For few rows of up to four segments; none where their keys and values don't fit into shared memory.
@@ -221,8 +267,13 @@ const ROUTER_SHARED: usize = 72 << 10;
 const SHORT: [&str; 4] = ["attend_short_1", "attend_short_2", "attend_short_3", "attend_short_4"];
 
 impl Kernels {
-    /// Compiles what the cache does not have, and loads all.
-    pub fn load(device: &Device, compiler: &Compiler, constants: Constants) -> Result<Self, CudaError> {
+    /// Compiles what the cache does not have, and loads all: with products of these packed forms.
+    pub fn load(
+        device: &Device,
+        compiler: &Compiler,
+        constants: Constants,
+        forms: &[PackedForm],
+    ) -> Result<Self, CudaError> {
         let attend_shape = AttendShape::new(constants.head_dim);
         let fits = |bytes: usize| bytes <= device.properties().shared_bytes;
         if !fits(attend_shape.decode_shared.max(attend_shape.prompt_shared)) {
@@ -230,22 +281,20 @@ impl Kernels {
                 "attention needs 227 KiB of shared memory per multiprocessor, as H100 and newer have";
             return Err(CudaError::Shape(problem.into()));
         }
-        let modules = load_modules(device, compiler, &sources(constants))?;
-        let [rows, linear, route, attend, short, prompt, experts, sample] = &modules[..] else {
+        let mut sources = sources(constants);
+        sources.extend(forms.iter().map(|form| packed_source(*form)));
+        let modules = load_modules(device, compiler, &sources)?;
+        let [rows, linear, route, attend, short, prompt, experts, sample, packed @ ..] = &modules[..] else {
             unreachable!("every source makes a module")
         };
+        let packed = packed.iter().zip(forms).map(|(module, form)| PackedKernels::load(module, *form));
         Ok(Self {
             embed: rows.function("embed", 0)?,
             residual: rows.function("residual", 0)?,
             row_threads: constants.row_threads() as u32,
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
-            randomise: rows.function("randomise", 0)?,
-            linear: [
-                LinearKernel::load(linear, ["linear_8_f32", "linear_8_bf16"], [64, 8, 6])?,
-                LinearKernel::load(linear, ["linear_32_f32", "linear_32_bf16"], [64, 32, 6])?,
-                LinearKernel::load(linear, ["linear_128_f32", "linear_128_bf16"], [128, 128, 4])?,
-            ],
+            products: ProductKernels::load(linear, packed.collect::<Result<_, _>>()?)?,
             route: route.function("route", 0)?,
             attend_decode: attend.function("attend_decode", attend_shape.decode_shared)?,
             attend_few: fits(attend_shape.few_shared)

@@ -14,7 +14,7 @@
 //! - [`libraries`], [`driver`], [`compile`], [`blas`]: what NVIDIA brings, behind safe owners.
 //! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`sections`]: a step's arrays.
 //! - [`kernels`]: what is launched; [`products`]: how products are computed; [`program`]: the plan as launches.
-//! - [`weights`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
+//! - [`weights`], [`packed`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
 //! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; [`executor`]: the
 //!   executor itself.
 
@@ -28,6 +28,7 @@ mod guess;
 pub mod kernels;
 pub mod libraries;
 pub mod load;
+pub mod packed;
 pub mod plan;
 pub mod products;
 pub mod program;

@@ -11,6 +11,7 @@ use crate::driver::Device;
 use crate::error::CudaError;
 use crate::executor::{CudaOptions, KV_SHARE};
 use crate::kernels::{self, BLOCK, Kernels};
+use crate::packed::choose_forms;
 use crate::plan::{Op, Plan, RowsOf};
 use crate::products::{Bench, ProductKey, Products, Wanted};
 use crate::program::{Constants, Program};
@@ -38,14 +39,19 @@ pub fn load(
     options: &CudaOptions,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Program, CudaError> {
-    let plan = Plan::new(spec);
+    let from = match source {
+        Source::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
+        Source::Random(seed) => WeightSource::Random(*seed),
+    };
+    let mut plan = Plan::new(spec);
+    choose_forms(&mut plan, spec, &from, options.quantize)?;
     let model = ModelShape::new(spec, &plan)?;
     let device = Device::open(&options.search, options.ordinal)?;
     let properties = device.properties().clone();
     let major = properties.driver_version / 1000;
     let compiler =
         Compiler::new(options.search.compiler(major)?, properties.capability, options.cache.clone())?;
-    let kernels = Kernels::load(&device, &compiler, compiled_for(spec))?;
+    let kernels = Kernels::load(&device, &compiler, compiled_for(spec), &plan.packed_forms())?;
     let blas = match options.search.products(major) {
         Ok(library) => Some(Blas::new(library)?),
         Err(missing) => {
@@ -57,15 +63,12 @@ pub fn load(
     let step = StepShape::new(&model, options.step_tokens, options.step_rows);
     let budget = Budget::new(&device, &plan, &model, &step)?;
     let blocks = budget.blocks(options.kv_tokens, &model)?;
-    let from = match source {
-        Source::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
-        Source::Random(seed) => WeightSource::Random(*seed),
-    };
-    let weights = Weights::upload(&stream, &kernels, spec, &plan, &from, progress)?;
+    let weights =
+        Weights::upload(&stream, &kernels.products, spec, &plan, &from, options.quantize, progress)?;
     let buffer = device.allocate(Workspace::bytes(&model, &step))?;
     let workspace = Workspace::new(&model, &step, &buffer, &stream)?;
     let kv = device.allocate(blocks * model.block_bytes())?;
-    let products = Products::new(blas, &workspace);
+    let products = Products::new(blas, &workspace, model.unpacked);
     let constants = Constants::new(spec);
     let mut program = Program {
         stream,
@@ -139,8 +142,12 @@ fn gigabytes(bytes: usize) -> String {
 /// Chooses how products are computed.
 fn tune(program: &mut Program, device: &str, options: &CudaOptions) -> Result<(), CudaError> {
     let wanted = wanted(program);
-    let bench =
-        Bench { stream: &program.stream, kernels: &program.kernels, device, cache: options.cache.as_deref() };
+    let bench = Bench {
+        stream: &program.stream,
+        kernels: &program.kernels.products,
+        device,
+        cache: options.cache.as_deref(),
+    };
     program.products.tune(&bench, &wanted)
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::kernels::{Constants, sources};
 use ropeway_cuda::libraries::Search;
+use ropeway_cuda::packed::{PackedForm, packed_source};
 
 /// Bytes of registers that a kernel may keep in memory. Heads of 256 values need more than there are registers.
 const SPILLS: usize = 256;
@@ -28,7 +29,8 @@ fn every_kernel_compiles_for_every_generation_and_spills_little() {
         let compiler = Compiler::new(library, capability, None).expect("a compiler");
         let mut compiled_before = HashSet::new();
         for (head_dim, hidden, capped) in [(64, 576, false), (128, 4096, false), (256, 2304, true)] {
-            for source in sources(Constants { head_dim, hidden, capped }) {
+            let packed = PackedForm::ALL.into_iter().map(packed_source);
+            for source in sources(Constants { head_dim, hidden, capped }).into_iter().chain(packed) {
                 if !compiled_before.insert((source.name, source.defines.clone())) {
                     continue;
                 }

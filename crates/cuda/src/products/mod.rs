@@ -5,6 +5,8 @@
 //! ```
 //! Our own kernel is the judge: an algorithm of the library is used only if its first rows equal the judge's bit for bit. So a row's sums
 //! are the same in every class, whatever computes it. Without the library our kernel computes everything.
+//!
+//! Packed matrices are multiplied by our kernels, or unpacked into a scratch for the library, where measuring says that it pays.
 
 mod tune;
 
@@ -16,8 +18,9 @@ pub use self::tune::{Bench, Wanted};
 use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch};
 use crate::driver::{Address, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Kernels, Linear, LinearKernel};
-use crate::plan::{MatrixPlan, Results};
+use crate::kernels::{Linear, LinearKernel, ProductKernels};
+use crate::packed::{PackedForm, Unpack};
+use crate::plan::{Form, MatrixPlan, Results};
 use crate::shape::RowClass;
 use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES, Workspace};
 
@@ -28,19 +31,24 @@ pub struct ProductKey {
     inputs: usize,
     slices: usize,
     results: Results,
+    form: Form,
     class: RowClass,
 }
 
 impl ProductKey {
     /// The product of a matrix with rows of a class.
     pub fn new(matrix: &MatrixPlan, class: RowClass) -> Self {
-        let MatrixPlan { outputs, inputs, slices, results, .. } = *matrix;
-        Self { outputs, inputs, slices, results, class }
+        let MatrixPlan { outputs, inputs, slices, results, form, .. } = *matrix;
+        Self { outputs, inputs, slices, results, form, class }
     }
 
     fn name(&self) -> String {
-        let Self { outputs, inputs, slices, results, class } = self;
-        format!("{outputs}x{inputs} in {slices}, {results:?}, {} rows", class.rows())
+        let Self { outputs, inputs, slices, results, form, class } = self;
+        let form = match form {
+            Form::Bf16 => String::new(),
+            Form::Packed(form) => format!(", {} bits in groups of {}", form.width(), form.group.len()),
+        };
+        format!("{outputs}x{inputs}{form} in {slices}, {results:?}, {} rows", class.rows())
     }
 
     fn shape(&self) -> ProductShape {
@@ -90,19 +98,31 @@ pub struct Lists {
     pub share: usize,
 }
 
+/// A product to be queued.
+#[derive(Clone, Copy)]
+struct Launch<'a> {
+    stream: &'a Stream,
+    kernels: &'a ProductKernels,
+    key: ProductKey,
+    operands: Operands,
+}
+
 /// How all products of a model are computed.
 pub struct Products {
     blas: Option<Blas>,
     choices: HashMap<ProductKey, Choice>,
     scratch: Scratch,
+    /// Where packed matrices are unpacked to, one at a time.
+    unpacked: Scratch,
     finished: Address,
 }
 
 impl Products {
     /// Products by the library if there is one.
-    pub fn new(blas: Option<Blas>, workspace: &Workspace) -> Self {
+    pub fn new(blas: Option<Blas>, workspace: &Workspace, unpacked_bytes: usize) -> Self {
         let scratch = Scratch { address: workspace.product_bytes, bytes: PRODUCT_BYTES };
-        Self { blas, choices: HashMap::new(), scratch, finished: workspace.product_finished }
+        let unpacked = Scratch { address: workspace.unpacked, bytes: unpacked_bytes };
+        Self { blas, choices: HashMap::new(), scratch, unpacked, finished: workspace.product_finished }
     }
 
     /// How each tuned product is computed, and in how many microseconds; sorted.
@@ -127,26 +147,27 @@ impl Products {
     pub fn run(
         &self,
         stream: &Stream,
-        kernels: &Kernels,
+        kernels: &ProductKernels,
         key: ProductKey,
         operands: Operands,
     ) -> Result<(), CudaError> {
         match (&self.blas, self.choices.get(&key)) {
-            (Some(blas), Some(Choice { recipe, .. })) if *recipe != Recipe::Own => {
-                self.by_library(blas, stream, recipe, key, operands)
+            (Some(blas), Some(Choice { recipe, .. })) => {
+                self.by_recipe(blas, Launch { stream, kernels, key, operands }, recipe)
             }
-            _ => self.own(stream, kernels, key, operands),
+            _ => self.own(Launch { stream, kernels, key, operands }),
         }
     }
 
-    fn by_library(
-        &self,
-        blas: &Blas,
-        stream: &Stream,
-        recipe: &Recipe,
-        key: ProductKey,
-        operands: Operands,
-    ) -> Result<(), CudaError> {
+    fn by_recipe(&self, blas: &Blas, launch: Launch<'_>, recipe: &Recipe) -> Result<(), CudaError> {
+        if *recipe == Recipe::Own {
+            return self.own(launch);
+        }
+        let Launch { stream, key, .. } = launch;
+        let operands = match key.form {
+            Form::Bf16 => launch.operands,
+            Form::Packed(form) => self.unpack(launch, form)?,
+        };
         match recipe {
             Recipe::Own => Ok(()),
             Recipe::Library(algorithm) => {
@@ -162,16 +183,28 @@ impl Products {
         }
     }
 
+    /// Queues unpacking; the operands with plain weights.
+    fn unpack(&self, launch: Launch<'_>, form: PackedForm) -> Result<Operands, CudaError> {
+        let Launch { stream, kernels, key, operands } = launch;
+        let (w, out) = (operands.w, self.unpacked.address);
+        let units = w.plus(form.records_bytes(key.outputs, key.inputs));
+        let arguments = Unpack { w, units, out, n: key.outputs as u32, k: key.inputs as u32 };
+        let grid = [key.outputs.div_ceil(16) as u32, key.inputs.div_ceil(256) as u32, 1];
+        let shape = Shape { grid, threads: 128, shared_bytes: 0 };
+        stream.launch(&kernels.packed(form).unpack, shape, &arguments)?;
+        Ok(Operands { w: out, ..operands })
+    }
+
+    /// Whether the library can compute a product: of a packed matrix only where it can be unpacked.
+    fn has_room_for(&self, key: &ProductKey) -> bool {
+        key.form == Form::Bf16 || key.outputs * key.inputs * 2 <= self.unpacked.bytes
+    }
+
     /// Queues our own kernel, as many rows at a time as its partial sums have room for.
-    fn own(
-        &self,
-        stream: &Stream,
-        kernels: &Kernels,
-        key: ProductKey,
-        operands: Operands,
-    ) -> Result<(), CudaError> {
+    fn own(&self, launch: Launch<'_>) -> Result<(), CudaError> {
+        let Launch { stream, kernels, key, operands } = launch;
         let rows = key.class.rows();
-        let kernel = kernel_for(kernels, rows);
+        let kernel = kernel_for(kernels.tiles(key.form), rows);
         let row_bytes = key.slices * key.outputs.next_multiple_of(kernel.outputs) * 4;
         let at_once = match key.slices {
             1 => rows,
@@ -182,6 +215,7 @@ impl Products {
             let rows = at_once.min(rows - first);
             let arguments = Linear {
                 w: operands.w,
+                units: units(key.form, operands.w, 1, [key.outputs, key.inputs]),
                 x: operands.x.plus(first * key.inputs * 2),
                 y: operands.y.plus(first * key.outputs * key.results.bytes()),
                 partial: self.scratch.address,
@@ -205,16 +239,17 @@ impl Products {
     pub fn run_experts(
         &self,
         stream: &Stream,
-        kernels: &Kernels,
+        kernels: &ProductKernels,
         matrix: &MatrixPlan,
         pairs: usize,
         operands: Operands,
         lists: Lists,
     ) -> Result<(), CudaError> {
         // Few pairs reach an expert in a small step; a block without any ends at once.
-        let kernel = kernel_for(kernels, pairs.div_ceil(matrix.copies).max(8) * 2);
+        let kernel = kernel_for(kernels.tiles(matrix.form), pairs.div_ceil(matrix.copies).max(8) * 2);
         let arguments = Linear {
             w: operands.w,
+            units: units(matrix.form, operands.w, matrix.copies, [matrix.outputs, matrix.inputs]),
             x: operands.x,
             y: operands.y,
             partial: self.scratch.address,
@@ -232,9 +267,17 @@ impl Products {
     }
 }
 
-fn kernel_for(kernels: &Kernels, rows: usize) -> &LinearKernel {
-    let [.., largest] = &kernels.linear;
-    kernels.linear.iter().find(|kernel| rows <= kernel.rows).unwrap_or(largest)
+/// Where the units of a packed matrix lie.
+fn units(form: Form, w: Address, copies: usize, [outputs, inputs]: [usize; 2]) -> Address {
+    match form {
+        Form::Bf16 => Address::NULL,
+        Form::Packed(form) => w.plus(copies * form.records_bytes(outputs, inputs)),
+    }
+}
+
+fn kernel_for(tiles: &[LinearKernel], rows: usize) -> &LinearKernel {
+    let fits = tiles.iter().find(|kernel| rows <= kernel.rows);
+    fits.or(tiles.last()).expect("every form has kernels")
 }
 
 fn launch_linear(
@@ -258,8 +301,8 @@ mod tests {
 
     #[test]
     fn slices_cover_the_inputs_between_blocks_of_64() {
-        let key =
-            ProductKey { outputs: 8, inputs: 8960, slices: 4, results: Results::F32, class: RowClass::of(8) };
+        let (results, form, class) = (Results::F32, Form::Bf16, RowClass::of(8));
+        let key = ProductKey { outputs: 8, inputs: 8960, slices: 4, results, form, class };
         assert_eq!(
             (0..4).map(|index| key.slice(index)).collect::<Vec<_>>(),
             [(0, 2240), (2240, 2240), (4480, 2240), (6720, 2240)]

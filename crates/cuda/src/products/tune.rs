@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::{Choice, ProductKey, Products, Recipe};
+use super::{Choice, Launch, ProductKey, Products, Recipe};
 use crate::blas::{Blas, Operands, ProductShape, Splits};
 use crate::driver::{Address, Event, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Kernels, Randomise};
+use crate::kernels::{ProductKernels, Randomise};
+use crate::plan::Form;
 use crate::shape::RowClass;
 
 /// Rows that are compared with the judge's.
@@ -17,6 +18,9 @@ const JUDGED: usize = 8;
 const TIMED: usize = 6;
 const TIMED_LARGE: usize = 3;
 const LARGE: usize = 1024;
+
+/// Rows from which unpacking a matrix for the library can pay: it writes three times the bytes that a packed product reads.
+const UNPACKED: usize = 96;
 
 /// Bytes of weights that one timing reads: several times the cache of any GPU.
 const TIMED_BYTES: usize = 1 << 30;
@@ -29,7 +33,7 @@ pub struct Bench<'a> {
     /// Where work is queued.
     pub stream: &'a Stream,
     /// The judge, and random inputs.
-    pub kernels: &'a Kernels,
+    pub kernels: &'a ProductKernels,
     /// The device's name.
     pub device: &'a str,
     /// The folder that remembers.
@@ -51,6 +55,13 @@ pub struct Wanted {
 impl Wanted {
     fn operands(&self, call: usize) -> Operands {
         Operands { w: self.weights[call % self.weights.len()], x: self.input, y: self.output }
+    }
+}
+
+impl<'a> Bench<'a> {
+    fn launch(&self, wanted: &Wanted, call: usize) -> Launch<'a> {
+        let Self { stream, kernels, .. } = *self;
+        Launch { stream, kernels, key: wanted.key, operands: wanted.operands(call) }
     }
 }
 
@@ -86,8 +97,14 @@ impl Products {
         randomise_input(bench, wanted)?;
         let judged = self.judge(bench, wanted)?;
         let mut best = Choice { recipe: Recipe::Own, microseconds: f64::INFINITY };
-        for recipe in candidates(blas, key, self.scratch.bytes)? {
-            if self.by_library(blas, bench.stream, &recipe, key, wanted.operands(0)).is_err() {
+        let (packed, rows) = (key.form != Form::Bf16, key.class.rows());
+        let by_library = self.has_room_for(&key) && (!packed || rows >= UNPACKED);
+        if packed && (rows <= LARGE || !by_library) {
+            best.microseconds = self.time(blas, bench, &Recipe::Own, wanted)?;
+        }
+        let candidates = if by_library { candidates(blas, key, self.scratch.bytes)? } else { Vec::new() };
+        for recipe in candidates {
+            if self.by_recipe(blas, bench.launch(wanted, 0), &recipe).is_err() {
                 continue;
             }
             if read_rows(bench, wanted)? != judged {
@@ -99,7 +116,7 @@ impl Products {
                 best = Choice { recipe, microseconds };
             }
         }
-        if best.recipe == Recipe::Own {
+        if best.microseconds.is_infinite() {
             tracing::warn!(
                 product = key.name(),
                 "no algorithm of cuBLASLt gives the expected bits; the own kernel computes it"
@@ -111,7 +128,7 @@ impl Products {
     /// The judge's first rows.
     fn judge(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
         let key = ProductKey { class: RowClass::of(JUDGED), ..wanted.key };
-        self.own(bench.stream, bench.kernels, key, wanted.operands(0))?;
+        self.own(Launch { key, ..bench.launch(wanted, 0) })?;
         read_rows(bench, wanted)
     }
 
@@ -128,8 +145,7 @@ impl Products {
         let large = key.class.rows() > LARGE;
         let (calls, rounds) = if large { (2, 2) } else { ((TIMED_BYTES / bytes).clamp(4, 32), 5) };
         let graph = bench.stream.capture(|| {
-            (0..calls)
-                .try_for_each(|call| self.by_library(blas, bench.stream, recipe, key, wanted.operands(call)))
+            (0..calls).try_for_each(|call| self.by_recipe(blas, bench.launch(wanted, call), recipe))
         })?;
         let device = bench.stream.device();
         let (before, after): (Event, Event) = (device.event()?, device.event()?);
