@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions};
 use ropeway_hub::Config;
-use ropeway_model::RopeScalingChoice;
+use ropeway_model::{Quantize, RopeScalingChoice};
 use ropeway_weights::Checkpoint;
 
 use crate::failure::Failure;
@@ -58,6 +58,8 @@ pub struct OnGpu<'a> {
     pub context: Option<usize>,
     /// How to stretch it.
     pub rope_scaling: Option<RopeScalingChoice>,
+    /// How float weights are packed.
+    pub quantize: Option<Quantize>,
     /// Tokens of KV memory; `None` takes most of what is free.
     pub kv_tokens: Option<usize>,
 }
@@ -93,6 +95,7 @@ impl OnGpu<'_> {
             ordinal,
             context: self.context,
             rope_scaling: self.rope_scaling,
+            quantize: self.quantize,
             kv_tokens: self.kv_tokens,
             cache: cache(),
             ..CudaOptions::default()

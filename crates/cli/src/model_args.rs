@@ -157,11 +157,8 @@ impl ModelArgs {
         only_cpu: Option<&'static str>,
         room: GpuRoom,
     ) -> Result<Option<CudaExecutor>, Failure> {
-        let own = [
-            (self.quantize.is_some(), "--quantize"),
-            (self.kv.is_some(), "--kv"),
-            (matches!(self.precision, PrecisionArg::F32), "--precision f32"),
-        ];
+        let own =
+            [(self.kv.is_some(), "--kv"), (matches!(self.precision, PrecisionArg::F32), "--precision f32")];
         let own = own.into_iter().find_map(|(given, option)| given.then_some(option));
         let kv_tokens = match room {
             GpuRoom::Free => None,
@@ -171,8 +168,8 @@ impl ModelArgs {
             }
         };
         let (device, context, rope_scaling) = (self.device, self.context, self.rope_scaling);
-        let only_cpu = own.or(only_cpu);
-        OnGpu { device, only_cpu, checkpoint, context, rope_scaling, kv_tokens }.load()
+        let (only_cpu, quantize) = (own.or(only_cpu), self.quantize());
+        OnGpu { device, only_cpu, checkpoint, context, rope_scaling, quantize, kv_tokens }.load()
     }
 
     /// Loads a model from its files.
@@ -243,18 +240,21 @@ impl ModelArgs {
         Ok(self.options(None).kv_bytes(tokens, checkpoint)?)
     }
 
+    fn quantize(&self) -> Option<Quantize> {
+        self.quantize.map(|quantize| match quantize {
+            QuantizeArg::Q8 => Quantize::Q8,
+            QuantizeArg::Q4 => Quantize::Q4,
+        })
+    }
+
     fn options(&self, step: Option<StepLimits>) -> CpuOptions {
         let defaults = CpuOptions::on(self.machine());
         let precision = match self.precision {
             PrecisionArg::Fast => Precision::Fast,
             PrecisionArg::F32 => Precision::F32,
         };
-        let quantize = self.quantize.map(|quantize| match quantize {
-            QuantizeArg::Q8 => Quantize::Q8,
-            QuantizeArg::Q4 => Quantize::Q4,
-        });
         CpuOptions {
-            load: LoadOptions { precision, quantize },
+            load: LoadOptions { precision, quantize: self.quantize() },
             kv_format: self.kv.map(|kv| match kv {
                 KvArg::S16 => KvFormat::S16,
                 KvArg::Q8 => KvFormat::Q8,

@@ -81,7 +81,7 @@ DEVICE void load_weights(u32 *fragment, const Piece &piece, int step, u32 one) {
 }
 
 // A stage is RECORDS records of the block's strips, and as many inputs of its rows; SHARED bytes hold as many as fit.
-template <int BM, int BN, int RECORDS, int SHARED, class Out> DEVICE void packed(const Linear &a) {
+template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Linear &a) {
     DYNAMIC_SHARED(bytes);
     constexpr int MT = BM / 64, NT = BN / 8, WEIGHTS = BM / 16 * RECORDS * RECORD;
     constexpr int STAGE = WEIGHTS + RECORDS * BN * 128, STAGES = SHARED / STAGE, PIECES = RECORDS * RECORD / 16;
@@ -116,20 +116,21 @@ template <int BM, int BN, int RECORDS, int SHARED, class Out> DEVICE void packed
         for (int j = 0; j < NT; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
-    u32 next = s.first, filled = 0, used = 0;  // the next block of inputs, and the slots that it goes to and that is used
+    constexpr u32 AHEAD = STAGES - 1;
 #pragma unroll 1
-    for (; filled < STAGES - 1; filled++, next += RECORDS) {
-        if (next < last) load(filled, next);
+    for (u32 at = 0; at < AHEAD; at++) {
+        if (s.first + at * RECORDS < last) load(at, s.first + at * RECORDS);
         copy_commit();
     }
+    u32 slot = 0;
 #pragma unroll 1
-    for (u32 kb = s.first; kb < last; kb += RECORDS, next += RECORDS) {
+    for (u32 kb = s.first; kb < last; kb += RECORDS) {
         copy_wait<STAGES - 2>();
         __syncthreads();
-        if (next < last) load(filled, next);
+        if (kb + AHEAD * RECORDS < last) load(slot == 0 ? AHEAD : slot - 1, kb + AHEAD * RECORDS);
         copy_commit();
-        const char *stage = bytes + used * STAGE;
-        filled = filled == STAGES - 1 ? 0 : filled + 1, used = used == STAGES - 1 ? 0 : used + 1;
+        const char *stage = bytes + slot * STAGE;
+        slot = slot == AHEAD ? 0 : slot + 1;
 #pragma unroll
         for (int r = 0; r < RECORDS; r++) {
             Piece pieces[MT];
@@ -152,17 +153,13 @@ template <int BM, int BN, int RECORDS, int SHARED, class Out> DEVICE void packed
 #pragma unroll
             for (int e = 0; e < 4; e++) sums[i][j][e] = __fmul_rn(sums[i][j][e], unit);
     }
-    finish<BM, MT, NT, Out>(a, s, sums);
+    finish<BM, MT, NT>(a, s, sums, a.narrowed);
 }
 
-KERNEL(packed_8_f32, Linear, 128) { packed<64, 8, 2, 52 << 10, float>(a); }
-KERNEL(packed_8_bf16, Linear, 128) { packed<64, 8, 2, 52 << 10, bf16>(a); }
-KERNEL(packed_32_f32, Linear, 128) { packed<64, 32, 2, 72 << 10, float>(a); }
-KERNEL(packed_32_bf16, Linear, 128) { packed<64, 32, 2, 72 << 10, bf16>(a); }
-KERNEL(packed_64_f32, Linear, 128) { packed<64, 64, 1, 72 << 10, float>(a); }
-KERNEL(packed_64_bf16, Linear, 128) { packed<64, 64, 1, 72 << 10, bf16>(a); }
-KERNEL(packed_128_f32, Linear, 128) { packed<128, 128, 1, 104 << 10, float>(a); }
-KERNEL(packed_128_bf16, Linear, 128) { packed<128, 128, 1, 104 << 10, bf16>(a); }
+KERNEL(packed_8, Linear, 128) { packed<64, 8, 2, 52 << 10>(a); }
+KERNEL(packed_32, Linear, 128) { packed<64, 32, 2, 72 << 10>(a); }
+KERNEL(packed_64, Linear, 128) { packed<64, 64, 1, 72 << 10>(a); }
+KERNEL(packed_128, Linear, 128) { packed<128, 128, 1, 104 << 10>(a); }
 
 // out = w as plain bf16. Block (x, y): strip x, four records; a warp each, through shared memory for whole lines.
 struct Unpack {

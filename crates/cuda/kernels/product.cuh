@@ -21,10 +21,8 @@ struct Linear {
     u32 n, rows, k;
     u32 slices;
     u32 input_share;      // row r of y reads row r / input_share of x
+    u32 narrowed;         // whether y is bf16
 };
-
-DEVICE void store(float *y, float v) { *y = v; }
-DEVICE void store(bf16 *y, float v) { *y = narrow(v); }
 
 // What a block computes.
 struct Share {
@@ -91,8 +89,8 @@ template <int MT, int NT> DEVICE void multiply_rows(float (*sums)[NT][4], const 
     }
 }
 
-// Adds the slices up where there are several, and writes the results.
-template <int BM, int MT, int NT, class Out> DEVICE void finish(const Linear &a, const Share &s, float (*sums)[NT][4]) {
+// Adds the slices up where there are several, and writes the results: as bf16 where `narrowed`, else as they are.
+template <int BM, int MT, int NT> DEVICE void finish(const Linear &a, const Share &s, float (*sums)[NT][4], bool narrowed) {
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     if (s.slices > 1) {  // the block that comes last adds all slices, in their order
         __shared__ u32 before;
@@ -124,6 +122,9 @@ template <int BM, int MT, int NT, class Out> DEVICE void finish(const Linear &a,
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 u32 n = s.n0 + warp * (BM / 4) + i * 16 + lane / 4 + e / 2 * 8, m = s.m0 + j * 8 + lane % 4 * 2 + e % 2;
-                if (n < a.n && m < s.rows) store((Out *)a.y + (u64)(s.list ? s.list[m] : m) * a.n + n, sums[i][j][e]);
+                if (n >= a.n || m >= s.rows) continue;
+                u64 at = (u64)(s.list ? s.list[m] : m) * a.n + n;
+                if (narrowed) ((bf16 *)a.y)[at] = narrow(sums[i][j][e]);
+                else ((float *)a.y)[at] = sums[i][j][e];
             }
 }

@@ -61,7 +61,7 @@ arguments! {
     /// `product.cuh`.
     Linear {
         w: Address, units: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, counts: Address,
-        n: u32, rows: u32, k: u32, slices: u32, input_share: u32,
+        n: u32, rows: u32, k: u32, slices: u32, input_share: u32, narrowed: u32,
     }
     /// `route.cu`.
     Route {

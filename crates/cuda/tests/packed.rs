@@ -3,12 +3,14 @@
 
 mod emulator;
 
+use std::path::Path;
+
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
 use ropeway_cuda::kernels::{Constants, Kernels, Linear, LinearKernel};
 use ropeway_cuda::packed::{EmbedPacked, PackedForm, Strip, Unpack};
 use ropeway_cuda::plan::Form;
-use ropeway_weights::Bits;
+use ropeway_weights::{Bits, Checkpoint, Form as TensorForm, Tensor};
 
 /// A device with all kernels.
 struct Bench {
@@ -155,6 +157,59 @@ fn unpacked_weights_are_the_nearest_bf16_of_the_exact_ones() {
     }
 }
 
+/// A file of the reader's tests: 1,024 values that a program of the format's authors has packed.
+fn file(name: &str) -> Tensor {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../weights/tests/fixtures/gguf");
+    let checkpoint = Checkpoint::open(&folder.join(format!("{name}.gguf"))).expect("a fixture");
+    checkpoint.tensor("packed").expect("its tensor")
+}
+
+/// A tensor packed and unpacked, and the nearest bf16 of its exact values; zeros have no sign.
+fn there_and_back(bench: &Bench, tensor: &Tensor) -> [Vec<f32>; 2] {
+    let TensorForm::Affine(form) = tensor.form() else { panic!("{} is not packed", tensor.name()) };
+    let (form, inputs, outputs) = (PackedForm::of(form), tensor.cols(), tensor.rows());
+    assert!(outputs <= 16, "one strip");
+    let mut strip = Strip::new(form, inputs);
+    (0..outputs).for_each(|row| strip.read(row, tensor, row, None));
+    let mut bytes = vec![0; form.strip_bytes(inputs)];
+    let unit = strip.pack(&mut bytes);
+    bytes.extend(unit.to_le_bytes());
+    let mut exact = vec![0.0; outputs * inputs];
+    exact.chunks_exact_mut(inputs).enumerate().for_each(|(row, out)| tensor.read_f32(row, out));
+    let packed = bench.upload(&bytes);
+    let matrix = Matrix { form, copies: 1, outputs, inputs, bytes, exact };
+    let got = words(&bench.download(&matrix.unpacked(bench, &packed)));
+    let want: Vec<u16> = matrix.exact.iter().map(|value| narrow(*value)).collect();
+    [got, want].map(|all| all.iter().map(|bits| f32::from_bits(u32::from(*bits) << 16)).collect())
+}
+
+#[test]
+fn formats_with_a_fixed_zero_and_half_precision_scales_keep_every_weight() {
+    let Some(bench) = Bench::open() else { return };
+    for name in ["Q4_0", "Q5_0", "Q8_0", "IQ4_NL"] {
+        let [got, want] = there_and_back(&bench, &file(name));
+        assert!(got == want, "{name}");
+    }
+}
+
+/// Products of a half and a small integer have more bits than are kept, and random mins may be tiny beside their scales.
+#[test]
+fn other_formats_keep_nearly_every_weight_and_round_the_rest_the_other_way() {
+    let Some(bench) = Bench::open() else { return };
+    for name in ["Q4_1", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"] {
+        let [got, want] = there_and_back(&bench, &file(name));
+        let most = want.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+        let differences = || got.iter().zip(&want).map(|(got, want)| (got - want).abs());
+        let (other, error) = (differences().filter(|x| *x > 0.0).count(), differences().fold(0.0, f32::max));
+        println!(
+            "{name}: {other} of {} weights differ, by {:.1e} of the largest at most",
+            got.len(),
+            error / most
+        );
+        assert!(other * 10 < got.len() && error <= most / 128.0, "{name}: {other}, {error}");
+    }
+}
+
 /// What a product is computed with, and where to.
 struct Product<'a> {
     matrix: &'a Matrix,
@@ -190,6 +245,7 @@ impl Product<'_> {
             k: inputs as u32,
             slices: self.slices as u32,
             input_share: if self.experts.is_some() { 2 } else { 1 },
+            narrowed: 0,
         };
         let across = if self.experts.is_some() { copies } else { self.slices };
         let grid = [tiles[0], across, tiles[1]].map(|side| side as u32);

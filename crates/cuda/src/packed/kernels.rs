@@ -27,7 +27,7 @@ pub fn packed_source(form: PackedForm) -> Source {
 
 /// What a block of the product computes, as in `packed.cu`.
 struct Tile {
-    names: [&'static str; 2],
+    name: &'static str,
     outputs: usize,
     rows: usize,
     /// Records of a stage.
@@ -37,24 +37,18 @@ struct Tile {
 }
 
 const TILES: [Tile; 4] = [
-    Tile { names: ["packed_8_f32", "packed_8_bf16"], outputs: 64, rows: 8, records: 2, shared: 52 << 10 },
-    Tile { names: ["packed_32_f32", "packed_32_bf16"], outputs: 64, rows: 32, records: 2, shared: 72 << 10 },
-    Tile { names: ["packed_64_f32", "packed_64_bf16"], outputs: 64, rows: 64, records: 1, shared: 72 << 10 },
-    Tile {
-        names: ["packed_128_f32", "packed_128_bf16"],
-        outputs: 128,
-        rows: 128,
-        records: 1,
-        shared: 104 << 10,
-    },
+    Tile { name: "packed_8", outputs: 64, rows: 8, records: 2, shared: 52 << 10 },
+    Tile { name: "packed_32", outputs: 64, rows: 32, records: 2, shared: 72 << 10 },
+    Tile { name: "packed_64", outputs: 64, rows: 64, records: 1, shared: 72 << 10 },
+    Tile { name: "packed_128", outputs: 128, rows: 128, records: 1, shared: 104 << 10 },
 ];
 
 impl Tile {
     fn load(&self, module: &Module, form: PackedForm) -> Result<LinearKernel, CudaError> {
         let stage = self.records * (self.outputs / 16 * form.record_bytes() + self.rows * 128);
         let shared = self.shared / stage * stage;
-        let [f32, bf16] = self.names;
-        let (f32, bf16) = (module.function(f32, shared)?, module.function(bf16, shared)?);
+        // One kernel writes both kinds of results, as its arguments say.
+        let (f32, bf16) = (module.function(self.name, shared)?, module.function(self.name, shared)?);
         Ok(LinearKernel { f32, bf16, outputs: self.outputs, rows: self.rows, shared })
     }
 }

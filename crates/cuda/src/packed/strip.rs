@@ -1,6 +1,7 @@
 //! Sixteen rows of a matrix, read from a file and packed into the records that kernels read.
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 use ropeway_model::Quantize;
 use ropeway_weights::{AffineForm, AffineRow, Bits, Form, Group, Tensor, Zero};
 
@@ -9,6 +10,9 @@ use super::form::{RECORD_INPUTS, STRIP};
 
 /// Inputs of a group of quantised floats.
 const GROUP: usize = Group::ThirtyTwo.len();
+
+/// Scales and mins of a record at most.
+const MOST_FACTORS: usize = 2 * STRIP * RECORD_INPUTS / Group::Sixteen.len();
 
 /// The exponent just below the top of f16's range.
 const TOP: f32 = 15.0;
@@ -185,14 +189,19 @@ impl Strip {
 
     fn put_factors(&self, block: usize, unit: f32, out: &mut [u8]) {
         let (groups, in_record) = (self.groups(), RECORD_INPUTS / self.form.group.len());
+        let (mut values, mut halves) = ([0.0; MOST_FACTORS], [f16::ZERO; MOST_FACTORS]);
         for slot in 0..STRIP {
             let first = slot * groups + block * in_record;
             let factor = self.shift(slot) / unit;
             for (group, at) in (first..first + in_record).enumerate() {
-                let place = (group / 2 * 8 + slot % 8) * 16 + group % 2 * 8 + slot / 8 * 4;
-                let word = factors(self.scales[at] * factor, self.mins[at] / unit);
-                out[place..place + 4].copy_from_slice(&word.to_le_bytes());
+                let place = (group / 2 * 8 + slot % 8) * 4 + group % 2 * 2 + slot / 8;
+                values[2 * place] = self.scales[at] * factor;
+                values[2 * place + 1] = self.mins[at] / unit;
             }
+        }
+        halves.convert_from_f32_slice(&values);
+        for (bytes, half) in out.as_chunks_mut::<2>().0.iter_mut().zip(halves) {
+            *bytes = half.to_le_bytes();
         }
     }
 }
@@ -200,8 +209,4 @@ impl Strip {
 /// The inputs of a step that a lane multiplies.
 fn inputs_of_lane(step: &[u8; 16], lane: usize) -> [u8; 4] {
     [step[2 * lane], step[2 * lane + 1], step[2 * lane + 8], step[2 * lane + 9]]
-}
-
-fn factors(scale: f32, min: f32) -> u32 {
-    u32::from(f16::from_f32(scale).to_bits()) | u32::from(f16::from_f32(min).to_bits()) << 16
 }

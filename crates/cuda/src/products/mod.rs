@@ -227,6 +227,7 @@ impl Products {
                 k: key.inputs as u32,
                 slices: key.slices as u32,
                 input_share: 1,
+                narrowed: u32::from(key.results == Results::Bf16),
             };
             let tiles = [key.outputs.div_ceil(kernel.outputs), key.slices, rows.div_ceil(kernel.rows)];
             debug_assert!(key.slices == 1 || tiles[0] * tiles[2] <= PRODUCT_TILES);
@@ -261,6 +262,7 @@ impl Products {
             k: matrix.inputs as u32,
             slices: 1,
             input_share: lists.share as u32,
+            narrowed: u32::from(matrix.results == Results::Bf16),
         };
         let tiles = [matrix.outputs.div_ceil(kernel.outputs), matrix.copies, pairs.div_ceil(kernel.rows)];
         launch_linear(stream, kernel, matrix.results, tiles, &arguments)

@@ -1,9 +1,10 @@
 //! Checks and measures the executor on a machine with a GPU, in one go.
 //!
 //! ```text
-//! cuda-check [families] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER] [--models NAMES]
+//! cuda-check [families] [invariance] [sampling] [speed] [--fixtures FOLDER] [--cache FOLDER] [--models NAMES] [--quantize q4|q8]
 //! ```
-//! Without names, all of them. Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
+//! Without names, all of them. `--quantize` packs the random weights of `invariance` and `speed`. Every finding is a line that begins with
+//! `RES`; a check that fails makes the exit status 1.
 
 mod families;
 mod invariance;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ropeway_cuda::{CudaError, CudaOptions};
+use ropeway_model::Quantize;
 
 /// What to do, and where.
 pub struct Task {
@@ -37,6 +39,12 @@ impl Task {
             match argument.as_str() {
                 "--fixtures" => fixtures = value().into(),
                 "--cache" => options.cache = Some(value().into()),
+                "--quantize" => {
+                    options.quantize = match value().as_str() {
+                        "q4" => Some(Quantize::Q4),
+                        _ => Some(Quantize::Q8),
+                    }
+                }
                 "--models" => models = value().split(',').map(str::to_owned).collect(),
                 _ => names.push(argument),
             }
