@@ -18,7 +18,7 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
             bool in = s.n0 + r < a.n && k < a.k;
             copy16(to + r * 128 + ((c ^ (r & 7)) * 16), w + (in ? (u64)(s.n0 + r) * a.k + k : 0), in);
         }
-        copy_rows<BN>(to + BM * 128, a, sources, kb);
+        copy_rows<BN, 1>(to + BM * 128, a, sources, kb);
     };
     float sums[MT][NT][4];
 #pragma unroll

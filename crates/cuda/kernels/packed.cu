@@ -100,13 +100,9 @@ template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Line
             const char *from = w + (u64)(i * s.blocks + kb) * RECORD;
             char *to_strip = to + (warp * MT + i) * RECORDS * RECORD + lane * 16;
 #pragma unroll
-            for (u32 at = 0; at < PIECES; at += 32) {
-                bool in = strip + i < strips && at + lane < pieces;
-                if (at + 32 <= PIECES || at + lane < PIECES) copy16(to_strip + at * 16, from + at * 16, in);
-            }
+            for (u32 at = 0; at < PIECES; at += 32) copy16_if(to_strip + at * 16, from + at * 16, at + lane < pieces && strip + i < strips);
         }
-#pragma unroll
-        for (int r = 0; r < RECORDS; r++) copy_rows<BN>(to + WEIGHTS + r * BN * 128, a, sources, kb + r);
+        copy_rows<BN, RECORDS>(to + WEIGHTS, a, sources, kb);
     };
     const u32 one = held_one();
     float sums[MT][NT][4];
@@ -131,16 +127,19 @@ template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Line
         copy_commit();
         const char *stage = bytes + slot * STAGE;
         slot = slot == AHEAD ? 0 : slot + 1;
+        Piece pieces[RECORDS][MT];
+#pragma unroll
+        for (int r = 0; r < RECORDS; r++)
+#pragma unroll
+            for (int i = 0; i < MT; i++) load_piece(pieces[r][i], stage + ((warp * MT + i) * RECORDS + r) * RECORD, lane);
 #pragma unroll
         for (int r = 0; r < RECORDS; r++) {
-            Piece pieces[MT];
-#pragma unroll
-            for (int i = 0; i < MT; i++) load_piece(pieces[i], stage + ((warp * MT + i) * RECORDS + r) * RECORD, lane);
+            if (r > 0 && kb + r >= last) break;
 #pragma unroll
             for (int step = 0; step < 4; step++) {
                 u32 fw[MT][4];
 #pragma unroll
-                for (int i = 0; i < MT; i++) load_weights(fw[i], pieces[i], step, one);
+                for (int i = 0; i < MT; i++) load_weights(fw[i], pieces[r][i], step, one);
                 multiply_rows<MT, NT>(sums, fw, stage + WEIGHTS + r * BN * 128, step);
             }
         }

@@ -45,27 +45,33 @@ template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
 // Rows of x that a thread copies its piece of, thread t those of t / 8 + 16 i: where they begin, in pieces of 16 bytes.
 #define NO_ROW 0xffffffffu
 template <int BN> struct Sources {
-    u32 begin[(BN + 15) / 16];
+    u32 begin[(BN + 15) / 16];  // with 8 rows, two threads have the same one
 };
 template <int BN> DEVICE Sources<BN> find_rows(const Linear &a, const Share &s) {
     Sources<BN> sources;
 #pragma unroll
     for (int i = 0; i < (BN + 15) / 16; i++) {
-        u32 r = threadIdx.x / 8 + i * 16, m = s.m0 + r;
-        sources.begin[i] = r < BN && m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : NO_ROW;
+        u32 m = s.m0 + (threadIdx.x / 8 + i * 16) % BN;
+        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : NO_ROW;
     }
     return sources;
 }
 
-// Begins to copy the block's rows of 64 inputs.
-template <int BN> DEVICE void copy_rows(char *to, const Linear &a, const Sources<BN> &sources, u32 kb) {
-    const u32 r = threadIdx.x / 8, c = threadIdx.x % 8, piece = kb * 8 + c;
-    const bool inside = piece < a.k / 8;
+// Begins to copy the block's rows of BLOCKS times 64 inputs, from block kb on. With 8 rows, half of the threads copy a block.
+template <int BN, int BLOCKS> DEVICE void copy_rows(char *to, const Linear &a, const Sources<BN> &sources, u32 kb) {
+    constexpr int AT_ONCE = BN < 16 ? 16 / BN : 1;
+    static_assert(BLOCKS <= AT_ONCE || AT_ONCE == 1, "blocks of 8 rows are copied at once");
+    const u32 r = threadIdx.x / 8, c = threadIdx.x % 8, own = AT_ONCE > 1 ? r / BN : 0;
     to += r * 128 + (c ^ (r & 7)) * 16;
-    if (BN < 16 && r >= BN) return;
+    if (AT_ONCE > BLOCKS && own >= BLOCKS) return;
 #pragma unroll
-    for (int i = 0; i < (BN + 15) / 16; i++)
-        copy16(to + i * 2048, (const uint4 *)a.x + sources.begin[i] + piece, inside && sources.begin[i] != NO_ROW);
+    for (int block = 0; block < BLOCKS; block += AT_ONCE) {
+        const u32 piece = (kb + block + own) * 8 + c;
+        const bool inside = piece < a.k / 8;
+#pragma unroll
+        for (int i = 0; i < (BN + 15) / 16; i++)
+            copy16(to + block * BN * 128 + i * 2048, (const uint4 *)a.x + sources.begin[i] + piece, inside && sources.begin[i] != NO_ROW);
+    }
 }
 
 // One step of 16 inputs: all outputs of a warp times all rows, two times 8 of them at once.

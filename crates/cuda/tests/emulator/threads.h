@@ -163,6 +163,7 @@ static inline u32 __ballot_sync(u32, bool v) {
 
 // --- the prelude's instructions ---
 static inline void copy16(void *to, const void *from, bool valid) { emulator::current->open.push_back({to, from, valid}); }
+static inline void copy16_if(void *to, const void *from, bool wanted) { if (wanted) copy16(to, from, true); }
 static inline void copy_commit() { auto &fiber = *emulator::current; fiber.groups.push_back(std::move(fiber.open)); fiber.open.clear(); }
 template <int N> static void copy_wait() {
     auto &groups = emulator::current->groups;
