@@ -261,26 +261,47 @@ fn random_rows(random: &mut Random, bench: &Bench, values: usize) -> Buffer {
     bench.upload(&bytes)
 }
 
+/// Compares one product with the plain kernel's over the unpacked matrix.
+fn assert_same_bits(bench: &Bench, random: &mut Random, form: PackedForm, tile: usize, case: Case) {
+    let Case { outputs, inputs, rows, slices } = case;
+    let matrix = Matrix::random(random, form, [1, outputs, inputs]);
+    let packed = bench.upload(&matrix.bytes);
+    let plain = matrix.unpacked(bench, &packed);
+    let x = random_rows(random, bench, rows * inputs);
+    let product = |kernel, w: &Buffer| {
+        let product = Product { matrix: &matrix, kernel, w: w.address(), x: &x, rows, slices, experts: None };
+        product.results(bench)
+    };
+    let kernel = &bench.kernels.products.tiles(Form::Packed(form))[tile];
+    let same = product(kernel, &packed) == product(&bench.kernels.products.linear[0], &plain);
+    assert!(same, "{form:?}, {case:?}, tiles of {}", kernel.rows);
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    outputs: usize,
+    inputs: usize,
+    rows: usize,
+    slices: usize,
+}
+
 #[test]
 fn a_packed_product_has_the_bits_of_the_plain_one_whatever_its_shape() {
     let Some(bench) = Bench::open() else { return };
     let mut random = Random(7);
     for form in PackedForm::ALL {
-        for (index, kernel) in bench.kernels.products.tiles(Form::Packed(form)).iter().enumerate() {
-            let shape = [1, 4 * (1 + random.below(40)), 32 * (1 + random.below(12))];
-            let (rows, slices) = (1 + random.below(kernel.rows * 5 / 4), 1 + (index + random.below(2)) % 4);
-            let matrix = Matrix::random(&mut random, form, shape);
-            let packed = bench.upload(&matrix.bytes);
-            let plain = matrix.unpacked(&bench, &packed);
-            let x = random_rows(&mut random, &bench, rows * matrix.inputs);
-            let product = |kernel, w: &Buffer| {
-                let product =
-                    Product { matrix: &matrix, kernel, w: w.address(), x: &x, rows, slices, experts: None };
-                product.results(&bench)
+        for (tile, kernel) in bench.kernels.products.tiles(Form::Packed(form)).iter().enumerate() {
+            let any = Case {
+                outputs: 4 * (1 + random.below(40)),
+                inputs: 32 * (1 + random.below(12)),
+                rows: 1 + random.below(kernel.rows * 5 / 4),
+                slices: 1 + (tile + random.below(2)) % 4,
             };
-            let judged = product(&bench.kernels.products.linear[0], &plain);
-            let same = product(kernel, &packed) == judged;
-            assert!(same, "{form:?} {shape:?}, {rows} rows in {slices}, tiles of {}", kernel.rows);
+            // More stages than any kernel holds at once, and half a record at the end.
+            let long = Case { outputs: 20, inputs: 1184, rows: 3, slices: 1 };
+            for case in [any, long] {
+                assert_same_bits(&bench, &mut random, form, tile, case);
+            }
         }
     }
 }
