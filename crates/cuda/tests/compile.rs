@@ -37,7 +37,7 @@ fn every_kernel_compiles_for_every_generation_and_spills_little() {
                 let compiled = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}"));
                 let spilled = spills(&compiled.log);
                 let bound = match source.name {
-                    "packed" => 0,
+                    "packed" if capability == 90 => 0,
                     _ if head_dim > 128 => SPILLS_OF_LARGE_HEADS,
                     _ => SPILLS,
                 };

@@ -7,9 +7,11 @@ use ropeway_weights::{AffineForm, Bits, Form as TensorForm, Group, Tensor};
 use crate::plan::{Form, MatrixRole, Plan};
 use crate::weights::{WeightSource, matrix_tensors};
 
-/// Outputs of a strip, and inputs of a record: one step of the matrix instruction, and four.
-pub(super) const STRIP: usize = 16;
-pub(super) const RECORD_INPUTS: usize = 64;
+/// Outputs of a strip: the rows of the matrix instruction.
+pub const STRIP: usize = 16;
+
+/// Inputs of a record: four steps of the matrix instruction.
+pub const RECORD_INPUTS: usize = 64;
 
 /// Small integers with an f16 scale and min per group: 5, 6, 9 or 10 bits a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,8 +130,12 @@ mod tests {
 
     #[test]
     fn a_weight_takes_as_many_bits_as_the_documentation_says() {
-        let bits = PackedForm::ALL.map(|form| form.record_bytes() * 8 / (STRIP * RECORD_INPUTS));
-        assert_eq!(bits, [5, 6, 9, 10]);
+        let (outputs, inputs) = (4096, 14336);
+        let bits =
+            PackedForm::ALL.map(|form| form.bytes(outputs, inputs) as f64 * 8.0 / (outputs * inputs) as f64);
+        for (bits, documented) in bits.into_iter().zip([5.0, 6.0, 9.0, 10.0]) {
+            assert!((documented..documented + 0.001).contains(&bits), "{bits} instead of {documented}");
+        }
     }
 
     #[test]

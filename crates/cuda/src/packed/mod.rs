@@ -12,8 +12,8 @@ mod kernels;
 mod strip;
 mod upload;
 
-pub use self::form::PackedForm;
 pub(crate) use self::form::choose_forms;
+pub use self::form::{PackedForm, RECORD_INPUTS, STRIP};
 pub use self::kernels::{EmbedPacked, PackedKernels, Unpack, packed_source};
 pub use self::strip::Strip;
 pub(crate) use self::upload::{Packing, randomise};

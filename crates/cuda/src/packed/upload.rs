@@ -4,7 +4,7 @@ use ropeway_model::Quantize;
 use ropeway_weights::{Bits, Tensor};
 
 use super::kernels::RandomisePacked;
-use super::{PackedForm, PackedKernels, Strip};
+use super::{PackedForm, PackedKernels, RECORD_INPUTS, STRIP, Strip};
 use crate::driver::{Address, Shape, Stream};
 use crate::error::CudaError;
 use crate::plan::MatrixPlan;
@@ -41,11 +41,11 @@ impl Packing<'_> {
 
     /// Reads the strip of this number.
     fn read(&self, index: usize, strip: &mut Strip) {
-        let (copy, first) = (index / self.matrix.strips(), index % self.matrix.strips() * 16);
+        let (copy, first) = (index / self.matrix.strips(), index % self.matrix.strips() * STRIP);
         let of_copy = self.tensors.len() / self.matrix.copies;
         let tensors = &self.tensors[copy * of_copy..][..of_copy];
         strip.clear();
-        for slot in 0..16.min(self.matrix.outputs - first) {
+        for slot in 0..STRIP.min(self.matrix.outputs - first) {
             let mut row = first + slot;
             for tensor in tensors {
                 if row < tensor.rows() {
@@ -89,8 +89,8 @@ pub(crate) fn randomise(
     // The variance of a product stays that of its inputs.
     let amount = (3.0 / matrix.inputs as f32).sqrt();
     let top: f32 = if kernels.form.bits == Bits::Four { 15.0 } else { 255.0 };
-    let mut strip = Strip::new(kernels.form, 64);
-    for slot in 0..16 {
+    let mut strip = Strip::new(kernels.form, RECORD_INPUTS);
+    for slot in 0..STRIP {
         let row = strip.row(slot);
         row.scales.fill(2.0 * amount / top);
         row.mins.fill(-amount);

@@ -8,9 +8,10 @@
 
 mod build;
 
-use crate::packed::PackedForm;
 use ropeway_model::DecoderSpec;
 use ropeway_model::spec::{Activation, ExpertsSpec, QkNorm, RopeLayout};
+
+use crate::packed::{PackedForm, STRIP};
 
 /// A weight matrix, by its index in [`Plan::matrices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,9 +72,9 @@ pub enum Form {
 }
 
 impl MatrixPlan {
-    /// Strips of 16 outputs of one copy, where it is packed.
+    /// Strips of one copy, where it is packed.
     pub fn strips(&self) -> usize {
-        self.outputs.div_ceil(16)
+        self.outputs.div_ceil(STRIP)
     }
 
     /// Weights of all copies.

@@ -19,7 +19,7 @@ use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch};
 use crate::driver::{Address, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{Linear, LinearKernel, ProductKernels};
-use crate::packed::{PackedForm, Unpack};
+use crate::packed::{PackedForm, RECORD_INPUTS, STRIP, Unpack};
 use crate::plan::{Form, MatrixPlan, Results};
 use crate::shape::RowClass;
 use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES, Workspace};
@@ -189,8 +189,9 @@ impl Products {
         let (w, out) = (operands.w, self.unpacked.address);
         let units = w.plus(form.records_bytes(key.outputs, key.inputs));
         let arguments = Unpack { w, units, out, n: key.outputs as u32, k: key.inputs as u32 };
-        let grid = [key.outputs.div_ceil(16) as u32, key.inputs.div_ceil(256) as u32, 1];
-        let shape = Shape { grid, threads: 128, shared_bytes: 0 };
+        // A block has four warps, and each takes a record.
+        let grid = [key.outputs.div_ceil(STRIP), key.inputs.div_ceil(4 * RECORD_INPUTS), 1];
+        let shape = Shape { grid: grid.map(|side| side as u32), threads: 128, shared_bytes: 0 };
         stream.launch(&kernels.packed(form).unpack, shape, &arguments)?;
         Ok(Operands { w: out, ..operands })
     }
