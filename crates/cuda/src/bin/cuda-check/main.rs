@@ -42,7 +42,11 @@ impl Task {
                 "--quantize" => {
                     options.quantize = match value().as_str() {
                         "q4" => Some(Quantize::Q4),
-                        _ => Some(Quantize::Q8),
+                        "q8" => Some(Quantize::Q8),
+                        other => {
+                            eprintln!("--quantize takes q4 or q8, not `{other}`");
+                            std::process::exit(2);
+                        }
                     }
                 }
                 "--models" => models = value().split(',').map(str::to_owned).collect(),
