@@ -13,7 +13,7 @@ use ropeway_cuda::driver::driver_major;
 use ropeway_cuda::libraries::Search;
 use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions, Pair};
 use ropeway_hub::Config;
-use ropeway_model::{DecoderSpec, LoadError, RopeScalingChoice, StepLimits};
+use ropeway_model::{DecoderSpec, LoadError, Quantize, RopeScalingChoice, StepLimits};
 use ropeway_weights::Checkpoint;
 
 use crate::failure::Failure;
@@ -75,6 +75,8 @@ pub struct OnGpu<'a> {
     pub context: Option<usize>,
     /// How to stretch it.
     pub rope_scaling: Option<RopeScalingChoice>,
+    /// How float weights are packed.
+    pub quantize: Option<Quantize>,
     /// Memory for keys and values.
     pub room: GpuRoom,
     /// Most tokens and rows of logits in one step; `None` takes the defaults.
@@ -118,6 +120,7 @@ impl OnGpu<'_> {
             ordinal,
             context: self.context,
             rope_scaling: self.rope_scaling,
+            quantize: self.quantize,
             kv_tokens: self.kv_tokens()?,
             step_tokens: step.tokens,
             step_rows: step.rows,

@@ -136,14 +136,12 @@ impl ModelArgs {
         room: GpuRoom,
         step: Option<StepLimits>,
     ) -> Result<Option<GpuModels>, Failure> {
-        let only_cpu = [
-            (self.quantize.is_some(), "--quantize"),
-            (self.kv.is_some(), "--kv"),
-            (matches!(self.precision, PrecisionArg::F32), "--precision f32"),
-        ];
+        let only_cpu =
+            [(self.kv.is_some(), "--kv"), (matches!(self.precision, PrecisionArg::F32), "--precision f32")];
         let only_cpu = only_cpu.into_iter().find_map(|(given, option)| given.then_some(option));
         let (device, context, rope_scaling) = (self.device, self.context, self.rope_scaling);
-        OnGpu { device, only_cpu, checkpoint, draft, context, rope_scaling, room, step }.load()
+        let quantize = self.quantize();
+        OnGpu { device, only_cpu, checkpoint, draft, context, rope_scaling, quantize, room, step }.load()
     }
 
     /// Loads a model from its files.
@@ -214,18 +212,21 @@ impl ModelArgs {
         Ok(self.options(None).kv_bytes(tokens, checkpoint)?)
     }
 
+    fn quantize(&self) -> Option<Quantize> {
+        self.quantize.map(|quantize| match quantize {
+            QuantizeArg::Q8 => Quantize::Q8,
+            QuantizeArg::Q4 => Quantize::Q4,
+        })
+    }
+
     fn options(&self, step: Option<StepLimits>) -> CpuOptions {
         let defaults = CpuOptions::on(self.machine());
         let precision = match self.precision {
             PrecisionArg::Fast => Precision::Fast,
             PrecisionArg::F32 => Precision::F32,
         };
-        let quantize = self.quantize.map(|quantize| match quantize {
-            QuantizeArg::Q8 => Quantize::Q8,
-            QuantizeArg::Q4 => Quantize::Q4,
-        });
         CpuOptions {
-            load: LoadOptions { precision, quantize },
+            load: LoadOptions { precision, quantize: self.quantize() },
             kv_format: self.kv.map(|kv| match kv {
                 KvArg::S16 => KvFormat::S16,
                 KvArg::Q8 => KvFormat::Q8,

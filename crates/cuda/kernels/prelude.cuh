@@ -39,6 +39,10 @@ DEVICE void copy16(void *to, const void *from, bool valid) {
     i32 bytes = valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
 }
+// The same where `wanted`; elsewhere nothing is written.
+DEVICE void copy16_if(void *to, const void *from, bool wanted) {
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16;}" ::"r"(shared_address(to)), "l"(from), "r"((u32)wanted) : "memory");
+}
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 // Four (two) 8 x 8 matrices of bf16 from shared memory, a row per lane's address.
@@ -72,6 +76,17 @@ DEVICE u32 pack2(float a, float b) {
     u32 r;
     asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
     return r;
+}
+// The IEEE halves of a word.
+DEVICE float low_f16(u32 pair) {
+    float y;
+    asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(y) : "r"(pair));
+    return y;
+}
+DEVICE float high_f16(u32 pair) {
+    float y;
+    asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(y) : "r"(pair));
+    return y;
 }
 #endif
 

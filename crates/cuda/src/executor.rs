@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ropeway_executor::{Batch, BlockId, Executor, ExecutorError, Guides, Limits, StepOutput};
-use ropeway_model::{DecoderSpec, LoadError, RopeScalingChoice};
+use ropeway_model::{DecoderSpec, LoadError, Quantize, RopeScalingChoice};
 use ropeway_weights::Checkpoint;
 
 use crate::driver::DriverError;
@@ -40,6 +40,8 @@ pub struct CudaOptions {
     pub context: Option<usize>,
     /// How to stretch a window beyond the trained one.
     pub rope_scaling: Option<RopeScalingChoice>,
+    /// Packs float weights as integers.
+    pub quantize: Option<Quantize>,
     /// Tokens of KV memory; `None` takes most of what is free.
     pub kv_tokens: Option<usize>,
     /// Most tokens in one step.
@@ -59,6 +61,7 @@ impl Default for CudaOptions {
             ordinal: 0,
             context: None,
             rope_scaling: None,
+            quantize: None,
             kv_tokens: None,
             step_tokens: DEFAULT_STEP_TOKENS,
             step_rows: DEFAULT_STEP_ROWS,

@@ -2,6 +2,7 @@
 
 use ropeway_executor::CostGuess;
 
+use crate::plan::MatrixPlan;
 use crate::program::Program;
 
 /// Bytes of memory that a multiprocessor reads per second, and products that it computes: about two thirds of an H200's 132.
@@ -18,12 +19,13 @@ const LAYER: f64 = 20e-6;
 pub(crate) fn cost(program: &Program) -> CostGuess {
     let model = &program.model;
     let parts = f64::from(program.stream.device().properties().multiprocessors);
-    let values = program.plan.weight_bytes() as f64 / 2.0;
+    let bytes = program.plan.weight_bytes() as f64;
+    let values = program.plan.matrices.iter().map(MatrixPlan::values).sum::<usize>() as f64;
     let head = (model.vocab * model.hidden) as f64;
     let picoseconds = |seconds: f64| (seconds.max(0.0) * 1e12) as u64;
     let width = (model.layers * model.head_dim) as f64;
     CostGuess {
-        step: picoseconds(2.0 * values / (READ * parts) + LAYER * model.layers as f64),
+        step: picoseconds(bytes / (READ * parts) + LAYER * model.layers as f64),
         token: picoseconds((values - head) / (MULTIPLY * parts)),
         row: picoseconds(head / (MULTIPLY * parts)),
         pair: picoseconds(2.0 * width * model.heads as f64 / (ATTEND * parts)),

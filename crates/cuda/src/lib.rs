@@ -15,7 +15,7 @@
 //! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`sections`]: a step's arrays.
 //! - [`kernels`]: what is launched; [`prompts`]: its forms for prompts' attention; [`products`]: how products are computed; [`program`]: the
 //!   plan as launches.
-//! - [`weights`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
+//! - [`weights`], [`packed`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
 //! - [`encoder`]: encoders, which need none of what decoders keep between steps.
 //! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; `transfers`: blocks
 //!   to the host and back; `identity`: what blocks depend on; `pair`: a model and one that drafts for it; [`executor`]: the executor itself.
@@ -32,6 +32,7 @@ mod identity;
 pub mod kernels;
 pub mod libraries;
 pub mod load;
+pub mod packed;
 mod pair;
 pub mod plan;
 pub mod products;

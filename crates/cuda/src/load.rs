@@ -11,8 +11,9 @@ use crate::driver::{Device, Stream};
 use crate::error::CudaError;
 use crate::executor::{ASKED_SHARE, CudaOptions, KV_SHARE};
 use crate::kernels::{self, BLOCK, Kernels};
+use crate::packed::choose_forms;
 use crate::plan::{Op, Plan, RowsOf};
-use crate::products::{Bench, ProductKey, Products, Wanted};
+use crate::products::{Bench, ProductKey, ProductMemory, Products, Wanted};
 use crate::program::{Constants, Program};
 use crate::shape::{ModelShape, RowClass, StepShape};
 use crate::weights::{WeightSource, Weights};
@@ -68,23 +69,25 @@ pub fn load(
     options: &CudaOptions,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Program, CudaError> {
-    let plan = Plan::new(spec);
+    let from = match source {
+        Source::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
+        Source::Random(seed) => WeightSource::Random(*seed),
+    };
+    let mut plan = Plan::new(spec);
+    choose_forms(&mut plan, spec, &from, options.quantize)?;
     let model = ModelShape::new(spec, &plan)?;
     let device = Device::open(&options.search, options.ordinal)?;
     let step = StepShape::new(&model, options.step_tokens, options.step_rows);
     // Whoever has too little memory learns it before anything takes its time.
     let blocks = Budget::new(&device, &plan, &model, &step)?.blocks(options.kv_tokens)?;
     let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
-    let kernels = Kernels::load(&device, &compiler, compiled_for(spec))?;
-    let from = match source {
-        Source::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
-        Source::Random(seed) => WeightSource::Random(*seed),
-    };
-    let weights = Weights::upload(&stream, &kernels.products, spec, &plan, &from, progress)?;
+    let kernels = Kernels::load(&device, &compiler, compiled_for(spec), &plan.packed_forms())?;
+    let weights =
+        Weights::upload(&stream, &kernels.products, spec, &plan, &from, options.quantize, progress)?;
     let buffer = device.allocate(Workspace::bytes(&model, &step))?;
     let workspace = Workspace::new(&model, &step, &buffer, &stream)?;
     let kv = device.allocate(blocks * model.block_bytes())?;
-    let products = Products::new(blas, workspace.product_bytes, workspace.product_finished);
+    let products = Products::new(blas, ProductMemory::of(&workspace, model.unpacked));
     let constants = Constants::new(spec);
     let mut program = Program {
         stream,

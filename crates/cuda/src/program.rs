@@ -7,7 +7,8 @@ use crate::blas::Operands;
 use crate::driver::{Address, Buffer, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{Attend, Combine, Embed, Gate, Kernels, Lists, Residual, Route, RouteShape, Router};
-use crate::plan::{Add, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
+use crate::packed::{EmbedPacked, PackedForm};
+use crate::plan::{Add, Form, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
 use crate::products::{self, ProductKey, Products};
 use crate::sections::{Decodes, Filled, Sections};
 use crate::shape::{ModelShape, RowClass, StepShape};
@@ -140,7 +141,10 @@ impl Run<'_> {
     }
 
     fn embed(&self, table: MatrixId, scale: f32) -> Result<(), CudaError> {
-        let Program { stream, kernels, model, weights, workspace, .. } = self.program;
+        let Program { stream, kernels, model, weights, workspace, plan, .. } = self.program;
+        if let Form::Packed(form) = plan.matrix(table).form {
+            return self.embed_packed(table, form, scale);
+        }
         let arguments = Embed {
             tokens: self.array(self.sections.tokens()),
             chosen: workspace.chosen,
@@ -151,6 +155,23 @@ impl Run<'_> {
             scale,
         };
         Ok(stream.launch(&kernels.embed, blocks([self.rows(), 1, 1], 128, 0), &arguments)?)
+    }
+
+    fn embed_packed(&self, table: MatrixId, form: PackedForm, scale: f32) -> Result<(), CudaError> {
+        let Program { stream, kernels, model, weights, workspace, .. } = self.program;
+        let at = weights.matrix(table);
+        let arguments = EmbedPacked {
+            tokens: self.array(self.sections.tokens()),
+            chosen: workspace.chosen,
+            table: at,
+            units: at.plus(form.records_bytes(model.vocab, model.hidden)),
+            hidden: workspace.hidden,
+            width: model.hidden as u32,
+            vocab: model.vocab as u32,
+            scale,
+        };
+        let embed = &kernels.products.packed(form).embed;
+        Ok(stream.launch(embed, blocks([self.rows(), 1, 1], 128, 0), &arguments)?)
     }
 
     fn residual(&self, add: Option<Add>, norm: VectorId, rows: RowsOf) -> Result<(), CudaError> {
@@ -186,14 +207,8 @@ impl Run<'_> {
         // Only the first product reads tokens; the second reads what the first gave for each pair.
         let share = if from == Slot::Normed { top_k } else { 1 };
         let lists = products::Lists { lists: workspace.expert_lists, counts: workspace.expert_counts, share };
-        products.run_experts(
-            stream,
-            &kernels.products,
-            plan.matrix(matrix),
-            self.rows() * top_k,
-            operands,
-            lists,
-        )
+        let pairs = self.rows() * top_k;
+        products.run_experts(stream, &kernels.products, plan.matrix(matrix), pairs, operands, lists)
     }
 
     fn route(

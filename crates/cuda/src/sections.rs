@@ -352,6 +352,7 @@ mod tests {
         experts: 0,
         top_k: 0,
         windows: 2,
+        unpacked: 0,
     };
 
     fn filled(batch: &Batch, items: usize, few_rows: usize) -> (Vec<u32>, Sections, Filled) {

@@ -65,6 +65,8 @@ pub struct ModelShape {
     pub experts: usize,
     pub top_k: usize,
     pub windows: usize,
+    /// Bytes of the largest packed matrix of a layer as bf16; 0 where nothing is packed.
+    pub unpacked: usize,
 }
 
 impl ModelShape {
@@ -104,6 +106,7 @@ impl ModelShape {
             experts,
             top_k,
             windows: plan.windows.len(),
+            unpacked: plan.unpacked_bytes(),
         })
     }
 

@@ -3,21 +3,23 @@
 //! ```text
 //! mapped file ── threads: rows to bf16 ──> pinned ring ── copies in order ──> one allocation, plan order
 //! ```
-//! Matrices are plain `[outputs][inputs]` bf16, whatever the file's form; vectors are f32, with what a norm adds to its weights added.
+//! Matrices of floats are plain `[outputs][inputs]` bf16, quantised ones stay packed (`packed`); vectors are f32, with what a norm adds to
+//! its weights added.
 
 use ropeway_model::names::{Part, Role};
 use ropeway_model::spec::MlpSpec;
 use ropeway_model::tensors::{DecoderTensors, GatedTensors};
-use ropeway_model::{DecoderSpec, LoadError, RopeTable};
+use ropeway_model::{DecoderSpec, LoadError, Quantize, RopeTable};
 use ropeway_weights::{Checkpoint, Tensor};
 
 use crate::driver::{Address, Buffer, Device, Event, Pinned, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{ProductKernels, Randomise};
-use crate::plan::{MatrixId, MatrixPlan, MatrixRole, Plan, VectorId, VectorPlan, VectorRole, aligned};
+use crate::packed::{self, Packing};
+use crate::plan::{Form, MatrixId, MatrixPlan, MatrixRole, Plan, VectorId, VectorPlan, VectorRole, aligned};
 
 /// Bytes of one piece of the ring: long enough for copies at full speed.
-const PIECE: usize = 32 << 20;
+pub(crate) const PIECE: usize = 32 << 20;
 
 /// Pieces of the ring: one is copied while others are filled.
 const PIECES: usize = 3;
@@ -45,6 +47,7 @@ impl Weights {
         spec: &DecoderSpec,
         plan: &Plan,
         source: &WeightSource<'_>,
+        quantize: Option<Quantize>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
         let buffer = stream.device().allocate(plan.weight_bytes())?;
@@ -54,7 +57,7 @@ impl Weights {
             next = next.plus(aligned(bytes));
             place
         };
-        let matrices: Vec<Address> = plan.matrices.iter().map(|m| place(matrix_bytes(m))).collect();
+        let matrices: Vec<Address> = plan.matrices.iter().map(|m| place(m.bytes())).collect();
         let vectors: Vec<Address> = plan.vectors.iter().map(|v| place(v.len * 4)).collect();
         let mut ring = Ring::new(stream)?;
         let parts = plan.matrices.len();
@@ -62,10 +65,22 @@ impl Weights {
             match source {
                 WeightSource::Checkpoint(checkpoint) => {
                     let tensors = DecoderTensors::new(checkpoint, spec);
-                    ring.write_rows(*place, &matrix_tensors(&tensors, spec, matrix)?)?;
+                    let tensors = &matrix_tensors(&tensors, spec, matrix)?[..];
+                    match matrix.form {
+                        Form::Bf16 => ring.write_rows(*place, tensors)?,
+                        Form::Packed(form) => {
+                            Packing { matrix, form, tensors, quantize }.write(&mut ring, *place)?;
+                        }
+                    }
                 }
                 WeightSource::Random(seed) => {
-                    randomise(stream, kernels, matrix, *place, seed + index as u32)?;
+                    let seed = seed + index as u32;
+                    match matrix.form {
+                        Form::Bf16 => randomise(stream, kernels, matrix, *place, seed)?,
+                        Form::Packed(form) => {
+                            packed::randomise(stream, kernels.packed(form), matrix, *place, seed)?;
+                        }
+                    }
                 }
             }
             progress(index + 1, parts);
@@ -94,10 +109,6 @@ impl Weights {
     }
 }
 
-fn matrix_bytes(matrix: &MatrixPlan) -> usize {
-    matrix.copies * matrix.outputs * matrix.inputs * 2
-}
-
 fn randomise(
     stream: &Stream,
     kernels: &ProductKernels,
@@ -105,7 +116,7 @@ fn randomise(
     values: Address,
     seed: u32,
 ) -> Result<(), CudaError> {
-    let count = (matrix_bytes(matrix) / 2) as u64;
+    let count = matrix.values() as u64;
     // The variance of a product stays that of its inputs.
     let amount = (3.0 / matrix.inputs as f32).sqrt();
     let shape = Shape { grid: [1024, 1, 1], threads: 256, shared_bytes: 0 };
@@ -113,7 +124,7 @@ fn randomise(
 }
 
 /// The tensors whose rows follow each other in a matrix.
-fn matrix_tensors(
+pub(crate) fn matrix_tensors(
     tensors: &DecoderTensors<'_>,
     spec: &DecoderSpec,
     matrix: &MatrixPlan,
@@ -254,7 +265,11 @@ impl<'a> Ring<'a> {
     }
 
     /// Waits for the oldest piece, has `fill` write into it, and copies as many bytes as it says.
-    fn pass(&mut self, to: Address, fill: impl FnOnce(&mut [u8]) -> usize) -> Result<usize, CudaError> {
+    pub(crate) fn pass(
+        &mut self,
+        to: Address,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize, CudaError> {
         let (piece, event) = &mut self.pieces[self.next];
         event.synchronize()?;
         let bytes = fill(piece.bytes_mut());

@@ -42,6 +42,8 @@ pub struct Workspace {
     pub product_finished: Address,
     pub marks: Address,
     pub product_bytes: Address,
+    /// A packed matrix as bf16, for the library.
+    pub unpacked: Address,
     pub peaks: Address,
     pub changed_peaks: Address,
     pub chosen: Address,
@@ -114,6 +116,7 @@ impl Workspace {
             product_finished: take(PRODUCT_TILES * 4),
             marks: take(ADJUST_BLOCKS * model.vocab * 4),
             product_bytes: take(PRODUCT_BYTES),
+            unpacked: take(model.unpacked),
             peaks: take(rows * model.stretches() * 8),
             changed_peaks: take(rows * 8),
             chosen: take(rows * 4),

@@ -3,9 +3,12 @@
 mod emulator;
 mod fixtures;
 
-use fixtures::{Case, cases};
+use fixtures::{Case, cases, relative_error};
+use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_cuda::plan::Form;
 use ropeway_cuda::{CudaExecutor, CudaOptions};
 use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
+use ropeway_model::{LoadOptions, Quantize};
 
 fn open(case: &Case, options: &CudaOptions) -> CudaExecutor {
     let options = CudaOptions { context: case.context(), ..options.clone() };
@@ -17,13 +20,19 @@ fn table() -> Vec<BlockId> {
     vec![BlockId(1), BlockId(0)]
 }
 
-/// Logits of every token of a prompt.
-fn all_logits(executor: &mut CudaExecutor, prompt: &[u32]) -> Vec<Vec<f32>> {
+/// A step that gives logits of every token of a prompt.
+fn scored(prompt: &[u32]) -> Batch {
     let mut batch = Batch::default();
     batch.push_chunk(prompt, 0, &table());
     for token in 0..prompt.len() {
         batch.score(token, 0, &SamplingParams::greedy());
     }
+    batch
+}
+
+/// Logits of every token of a prompt.
+fn all_logits(executor: &mut CudaExecutor, prompt: &[u32]) -> Vec<Vec<f32>> {
+    let batch = scored(prompt);
     executor.execute(&batch, &mut StepOutput::default()).expect("a step");
     executor.logits(prompt.len()).expect("logits")
 }
@@ -40,16 +49,75 @@ fn every_family_and_file_format_agrees_with_transformers_as_far_as_bf16_goes() {
     }
 }
 
+/// The CPU's logits of every token of a prompt.
+fn cpu_logits(case: &Case, quantize: Quantize) -> Vec<Vec<f32>> {
+    let load = LoadOptions { quantize: Some(quantize), ..LoadOptions::default() };
+    let options = CpuOptions { load, context: case.context(), ..CpuOptions::default() };
+    let mut executor = CpuExecutor::load(&case.checkpoint(), &options, &mut |_, _| {}).expect("a model");
+    let prompt = case.prompt();
+    executor.forward(&scored(&prompt)).expect("a step");
+    (0..prompt.len()).map(|row| executor.logits(row).to_vec()).collect()
+}
+
+fn packed(case: &Case, quantize: Quantize, options: &CudaOptions) -> CudaExecutor {
+    let executor = open(case, &CudaOptions { quantize: Some(quantize), ..options.clone() });
+    let program = executor.program().expect("a device");
+    let plain = program.plan.matrices.iter().filter(|matrix| matrix.form == Form::Bf16).count();
+    assert!(plain <= 1, "{}: only an embedding that is no head stays as it is", case.path);
+    executor
+}
+
+#[test]
+fn floats_packed_to_8_bits_while_loading_lose_little() {
+    let Some(options) = emulator::options() else { return };
+    let chosen = ["gemma2", "llama", "mixtral"];
+    for case in cases().into_iter().filter(|case| chosen.contains(&case.path.as_str())) {
+        let mut executor = packed(&case, Quantize::Q8, &options);
+        let error = case.error(&all_logits(&mut executor, &case.prompt()));
+        println!("{}: relative error {error:.1e}", case.path);
+        assert!(error < 0.15, "{}: {error}", case.path);
+    }
+}
+
+#[test]
+fn floats_packed_to_4_bits_while_loading_have_the_cpu_s_quants() {
+    let Some(options) = emulator::options() else { return };
+    let chosen = ["gemma2", "llama"];
+    for case in cases().into_iter().filter(|case| chosen.contains(&case.path.as_str())) {
+        let mut executor = packed(&case, Quantize::Q4, &options);
+        let got = all_logits(&mut executor, &case.prompt());
+        let wanted = cpu_logits(&case, Quantize::Q4);
+        let error = got.iter().zip(wanted).map(|(got, want)| {
+            let want: Vec<f64> = want.iter().map(|x| f64::from(*x)).collect();
+            relative_error(got, &want)
+        });
+        let error = error.fold(0.0, f64::max);
+        println!("{}: relative error {error:.1e}", case.path);
+        // The CPU rounds activations to 8 bits, the GPU to bf16. Other quants would be off by as much as the logits are large.
+        assert!(error < 0.4, "{}: {error}", case.path);
+    }
+}
+
 /// A small model with a long window, whose sequences have many segments.
-fn long_model(options: &CudaOptions, head_dim: usize, window: Option<usize>) -> CudaExecutor {
+fn long_model(
+    options: &CudaOptions,
+    head_dim: usize,
+    window: Option<usize>,
+    quantize: Option<Quantize>,
+) -> CudaExecutor {
     let config = serde_json::json!({
         "model_type": "mistral", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": head_dim, "max_position_embeddings": 2048,
         "sliding_window": window, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"
     });
     let spec = ropeway_model::DecoderSpec::from_hugging_face(&config).expect("a configuration");
-    let options =
-        CudaOptions { kv_tokens: Some(40 * 1024), step_tokens: 256, step_rows: 256, ..options.clone() };
+    let options = CudaOptions {
+        kv_tokens: Some(40 * 1024),
+        step_tokens: 256,
+        step_rows: 256,
+        quantize,
+        ..options.clone()
+    };
     CudaExecutor::random(spec, 7, options).expect("a model")
 }
 
@@ -57,8 +125,14 @@ fn long_model(options: &CudaOptions, head_dim: usize, window: Option<usize>) -> 
 fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whatever_its_segments() {
     let Some(options) = emulator::options() else { return };
     // Heads of 64 and 128 values attend by warpgroup products in prompts: the emulated GPU is a Hopper.
-    for (head_dim, window) in [(16, None), (16, Some(200)), (64, Some(200)), (128, None)] {
-        let mut executor = long_model(&options, head_dim, window);
+    for (head_dim, window, quantize) in [
+        (16, None, None),
+        (16, Some(200), None),
+        (64, Some(200), None),
+        (128, None, None),
+        (16, None, Some(Quantize::Q4)),
+    ] {
+        let mut executor = long_model(&options, head_dim, window, quantize);
         let tokens: Vec<u32> = (0..700).map(|index| index * 7919 % 64).collect();
         let table: Vec<BlockId> = (0..22).map(|block| BlockId(21 - block)).collect();
         let mut prompt = Vec::new();
@@ -80,7 +154,8 @@ fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whateve
                 batch.score(crowd as usize, 0, &SamplingParams::greedy());
                 executor.execute(&batch, &mut StepOutput::default()).expect("a step");
                 let row = executor.logits(1).expect("logits").remove(0);
-                assert_eq!(bits(&row), bits(&prompt[index]), "{head_dim} {window:?} {position} {crowd}");
+                let case = format!("{head_dim} {window:?} {quantize:?} {position} {crowd}");
+                assert_eq!(bits(&row), bits(&prompt[index]), "{case}");
             }
         }
     }
@@ -92,7 +167,8 @@ fn bits(row: &[f32]) -> Vec<u32> {
 
 /// One case per head dimension and kind of layer; the others differ in data only.
 fn some_cases() -> Vec<Case> {
-    let chosen = ["llama", "gemma2", "qwen3-moe", "llama-rope-dynamic"];
+    let chosen =
+        ["llama", "gemma2", "qwen3-moe", "llama-rope-dynamic", "llama-mlx-4bit-g32", "llama-mlx-8bit-g64"];
     cases().into_iter().filter(|case| chosen.contains(&case.path.as_str())).collect()
 }
 

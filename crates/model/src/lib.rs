@@ -36,6 +36,7 @@ pub use load::{LoadError, LoadOptions, Precision, Quantize, load};
 pub use names::{ExpertPart, Part, Role, TensorNames};
 pub use rope::RopeTable;
 pub use spec::DecoderSpec;
+pub use stack::GroupFactors;
 pub use step::{Step, StepArrays};
 pub use tensors::DecoderTensors;
 pub use workspace::{StepLimits, Workspace};

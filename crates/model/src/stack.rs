@@ -130,7 +130,8 @@ impl Stack {
         });
         AffineMatrix::pack(pool, shape, quantize.format(), largest, &|row, out| {
             for (group, values) in read(row).chunks(GROUP).enumerate() {
-                quantise_group(quantize, group, values, out);
+                let factors = quantize.group(values, &mut out.quants[group * GROUP..]);
+                (out.scales[group], out.mins[group]) = (factors.scale, factors.min);
             }
         })
     }
@@ -233,30 +234,40 @@ impl Quantize {
             Self::Q4 => AffineFormat { bits: Bits::Four, halves: false, mins: true },
         }
     }
-}
 
-fn quantise_group(quantize: Quantize, group: usize, values: &[f32], out: &mut AffineRow) {
-    let quants = &mut out.quants[group * GROUP..];
-    match quantize {
-        Quantize::Q8 => {
-            let most = values.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
-            let inverse = if most > 0.0 { 127.0 / most } else { 0.0 };
-            out.scales[group] = most / 127.0;
-            for (quant, value) in quants.iter_mut().zip(values) {
-                *quant = (value * inverse).round_ties_even() as i32 as u8 ^ 0x80;
+    /// Quantises a group of up to 32 values: `value = scale * quant + min`.
+    pub fn group(self, values: &[f32], quants: &mut [u8]) -> GroupFactors {
+        match self {
+            Self::Q8 => {
+                let most = values.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+                let inverse = if most > 0.0 { 127.0 / most } else { 0.0 };
+                for (quant, value) in quants.iter_mut().zip(values) {
+                    *quant = (value * inverse).round_ties_even() as i32 as u8 ^ 0x80;
+                }
+                let scale = most / 127.0;
+                GroupFactors { scale, min: -Bits::Eight.zero_point() as f32 * scale }
             }
-        }
-        Quantize::Q4 => {
-            let least = values.iter().copied().fold(f32::INFINITY, f32::min);
-            let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let scale = (most - least) / 15.0;
-            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-            (out.scales[group], out.mins[group]) = (scale, least);
-            for (quant, value) in quants.iter_mut().zip(values) {
-                *quant = ((value - least) * inverse).round_ties_even().clamp(0.0, 15.0) as u8;
+            Self::Q4 => {
+                let least = values.iter().copied().fold(f32::INFINITY, f32::min);
+                let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let scale = (most - least) / 15.0;
+                let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+                for (quant, value) in quants.iter_mut().zip(values) {
+                    *quant = ((value - least) * inverse).round_ties_even().clamp(0.0, 15.0) as u8;
+                }
+                GroupFactors { scale, min: least }
             }
         }
     }
+}
+
+/// What the quants of a group stand for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupFactors {
+    /// The step from one quant to the next.
+    pub scale: f32,
+    /// What a quant of zero stands for.
+    pub min: f32,
 }
 
 #[cfg(test)]
@@ -302,7 +313,8 @@ mod tests {
         let values: Vec<f32> = (0..32).map(|k| (k as f32 * 0.9).sin() * 0.3 + 0.1).collect();
         for quantize in [Quantize::Q8, Quantize::Q4] {
             let mut out = empty_row(32, quantize.format());
-            quantise_group(quantize, 0, &values, &mut out);
+            let factors = quantize.group(&values, &mut out.quants);
+            (out.scales[0], out.mins[0]) = (factors.scale, factors.min);
             for (k, want) in values.iter().enumerate() {
                 let got = value(&out, quantize.format(), k);
                 assert!((got - want).abs() <= out.scales[0] * 0.501, "{quantize:?} {k}: {got} {want}");

@@ -98,7 +98,7 @@ impl EncoderKernels {
             attend: encode.function("encode_attend", attend_shared)?,
             activate: encode.function("encode_activate", 0)?,
             pool: encode.function("encode_pool", 0)?,
-            products: ProductKernels::load(linear)?,
+            products: ProductKernels::load(linear, Vec::new())?,
             row_threads: row_threads(spec.hidden) as u32,
             attend_shared,
         })

@@ -3,8 +3,10 @@
 use ropeway_model::encoder::{EncoderSpec, Texts};
 
 use super::kernels::TILE;
+use crate::blas::Scratch;
 use crate::driver::{Address, Buffer, Device, Pinned, Stream};
 use crate::error::CudaError;
+use crate::products::ProductMemory;
 use crate::shape::RowClass;
 use crate::workspace::{Cutter, PRODUCT_BYTES, PRODUCT_TILES};
 
@@ -23,8 +25,8 @@ pub(super) struct Memory {
     pub(super) pooled: Address,
     pub(super) pooled_ready: Address,
     pub(super) dense: Address,
-    pub(super) product_bytes: Address,
-    pub(super) product_finished: Address,
+    product_bytes: Address,
+    product_finished: Address,
     arrays: Address,
     tokens: usize,
 }
@@ -67,6 +69,15 @@ impl Memory {
             product_finished: cutter.take(PRODUCT_TILES * 4),
             arrays: cutter.take(Section::words(tokens) * 4),
             tokens,
+        }
+    }
+
+    /// What products use; nothing is unpacked for them.
+    pub(super) fn products(&self) -> ProductMemory {
+        ProductMemory {
+            scratch: Scratch { address: self.product_bytes, bytes: PRODUCT_BYTES },
+            unpacked: Scratch { address: Address::NULL, bytes: 0 },
+            finished: self.product_finished,
         }
     }
 

@@ -186,7 +186,7 @@ impl Loaded {
         let weights = packing.upload(&stream, layout, progress)?;
         let buffer = device.allocate(working)?;
         let memory = Memory::new(spec, tokens, &buffer, &stream)?;
-        let products = Products::new(blas, memory.product_bytes, memory.product_finished);
+        let products = Products::new(blas, memory.products());
         let mut net = Net { stream, kernels, spec: spec.clone(), weights, memory, products };
         net.tune(tokens, options)?;
         Ok(Self {

@@ -4,7 +4,7 @@ use ropeway_model::DecoderSpec;
 use ropeway_model::spec::{ExpertsSpec, MlpSpec, QkNorm, RopeLayout};
 
 use super::{
-    Add, HeadNormPlan, MatrixId, MatrixPlan, MatrixRole, Op, Plan, Results, RotationPlan, RowsOf, Slot,
+    Add, Form, HeadNormPlan, MatrixId, MatrixPlan, MatrixRole, Op, Plan, Results, RotationPlan, RowsOf, Slot,
     VectorId, VectorPlan, VectorRole,
 };
 
@@ -160,7 +160,8 @@ impl Builder<'_> {
 
     fn matrix(&mut self, role: MatrixRole, [outputs, inputs]: [usize; 2], results: Results) -> MatrixId {
         let slices = if results == Results::F32 { slices(outputs, inputs) } else { 1 };
-        self.plan.matrices.push(MatrixPlan { role, outputs, inputs, copies: 1, slices, results });
+        let form = Form::Bf16;
+        self.plan.matrices.push(MatrixPlan { role, outputs, inputs, copies: 1, slices, results, form });
         MatrixId(self.plan.matrices.len() - 1)
     }
 

@@ -11,6 +11,8 @@ mod build;
 use ropeway_model::DecoderSpec;
 use ropeway_model::spec::{Activation, ExpertsSpec, QkNorm, RopeLayout};
 
+use crate::packed::{PackedForm, STRIP};
+
 /// A weight matrix, by its index in [`Plan::matrices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatrixId(pub usize);
@@ -56,6 +58,37 @@ pub struct MatrixPlan {
     pub slices: usize,
     /// The form of its results.
     pub results: Results,
+    /// How its weights lie on the device.
+    pub form: Form,
+}
+
+/// How a matrix lies on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// `[outputs][inputs]` bf16.
+    Bf16,
+    /// Small integers.
+    Packed(PackedForm),
+}
+
+impl MatrixPlan {
+    /// Strips of one copy, where it is packed.
+    pub fn strips(&self) -> usize {
+        self.outputs.div_ceil(STRIP)
+    }
+
+    /// Weights of all copies.
+    pub fn values(&self) -> usize {
+        self.copies * self.outputs * self.inputs
+    }
+
+    /// Bytes of all copies on the device.
+    pub fn bytes(&self) -> usize {
+        match self.form {
+            Form::Bf16 => self.values() * 2,
+            Form::Packed(form) => self.copies * form.bytes(self.outputs, self.inputs),
+        }
+    }
 }
 
 /// The form of a product's results.
@@ -231,9 +264,27 @@ impl Plan {
 
     /// Bytes of all weights on the device.
     pub fn weight_bytes(&self) -> usize {
-        let matrices = self.matrices.iter().map(|matrix| matrix.copies * matrix.outputs * matrix.inputs * 2);
+        let matrices = self.matrices.iter().map(MatrixPlan::bytes);
         let vectors = self.vectors.iter().map(|vector| vector.len * 4);
         matrices.chain(vectors).map(aligned).sum()
+    }
+
+    /// The packed forms that matrices have, each once.
+    pub fn packed_forms(&self) -> Vec<PackedForm> {
+        let used = |form: &PackedForm| self.matrices.iter().any(|m| m.form == Form::Packed(*form));
+        PackedForm::ALL.into_iter().filter(used).collect()
+    }
+
+    /// Bytes of the largest packed matrix of a layer as bf16: room for what the library multiplies.
+    pub fn unpacked_bytes(&self) -> usize {
+        let bytes = self.layers.iter().map(|op| match op {
+            Op::Linear { matrix, rows: RowsOf::Tokens, .. } => match self.matrix(*matrix) {
+                MatrixPlan { form: Form::Packed(_), outputs, inputs, .. } => outputs * inputs * 2,
+                MatrixPlan { form: Form::Bf16, .. } => 0,
+            },
+            _ => 0,
+        });
+        bytes.max().unwrap_or(0)
     }
 
     /// The most experts that a token goes to in any layer; 0 without experts.

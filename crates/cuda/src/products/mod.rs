@@ -5,6 +5,8 @@
 //! ```
 //! Our own kernel is the judge: an algorithm of the library is used only if its first rows equal the judge's bit for bit. So a row's sums
 //! are the same in every class, whatever computes it. Without the library our kernel computes everything.
+//!
+//! Packed matrices are multiplied by our kernels, or unpacked into a scratch for the library, where measuring says that it pays.
 
 mod tune;
 
@@ -17,9 +19,10 @@ use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch};
 use crate::driver::{Address, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{Linear, LinearKernel, ProductKernels};
-use crate::plan::{MatrixPlan, Results};
+use crate::packed::{PackedForm, RECORD_INPUTS, STRIP, Unpack};
+use crate::plan::{Form, MatrixPlan, Results};
 use crate::shape::RowClass;
-use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES};
+use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES, Workspace};
 
 /// What decides how a product is computed, besides the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,24 +31,29 @@ pub struct ProductKey {
     inputs: usize,
     slices: usize,
     results: Results,
+    form: Form,
     class: RowClass,
 }
 
 impl ProductKey {
     /// The product of a matrix with rows of a class.
     pub fn new(matrix: &MatrixPlan, class: RowClass) -> Self {
-        let MatrixPlan { outputs, inputs, slices, results, .. } = *matrix;
-        Self { outputs, inputs, slices, results, class }
+        let MatrixPlan { outputs, inputs, slices, results, form, .. } = *matrix;
+        Self { outputs, inputs, slices, results, form, class }
     }
 
     /// The product of a matrix that is computed in one piece, with results in f32.
     pub fn plain([outputs, inputs]: [usize; 2], class: RowClass) -> Self {
-        Self { outputs, inputs, slices: 1, results: Results::F32, class }
+        Self { outputs, inputs, slices: 1, results: Results::F32, form: Form::Bf16, class }
     }
 
     fn name(&self) -> String {
-        let Self { outputs, inputs, slices, results, class } = self;
-        format!("{outputs}x{inputs} in {slices}, {results:?}, {} rows", class.rows())
+        let Self { outputs, inputs, slices, results, form, class } = self;
+        let form = match form {
+            Form::Bf16 => String::new(),
+            Form::Packed(form) => format!(", {} bits in groups of {}", form.width(), form.group.len()),
+        };
+        format!("{outputs}x{inputs}{form} in {slices}, {results:?}, {} rows", class.rows())
     }
 
     fn shape(&self) -> ProductShape {
@@ -95,21 +103,52 @@ pub struct Lists {
     pub share: usize,
 }
 
+/// A product to be queued.
+#[derive(Clone, Copy)]
+struct Launch<'a> {
+    stream: &'a Stream,
+    kernels: &'a ProductKernels,
+    key: ProductKey,
+    operands: Operands,
+}
+
+/// What products use on the device besides their operands.
+#[derive(Clone, Copy, Debug)]
+pub struct ProductMemory {
+    /// Partial sums of slices, and the library's own: [`PRODUCT_BYTES`].
+    pub scratch: Scratch,
+    /// A packed matrix, unpacked; empty where there is none.
+    pub unpacked: Scratch,
+    /// [`PRODUCT_TILES`] counters, zero between launches.
+    pub finished: Address,
+}
+
+impl ProductMemory {
+    /// What lies in a decoder's workspace.
+    pub fn of(workspace: &Workspace, unpacked_bytes: usize) -> Self {
+        Self {
+            scratch: Scratch { address: workspace.product_bytes, bytes: PRODUCT_BYTES },
+            unpacked: Scratch { address: workspace.unpacked, bytes: unpacked_bytes },
+            finished: workspace.product_finished,
+        }
+    }
+}
+
 /// How all products of a model are computed.
 pub struct Products {
     blas: Option<Blas>,
     choices: HashMap<ProductKey, Choice>,
     scratch: Scratch,
+    /// Where packed matrices are unpacked to, one at a time.
+    unpacked: Scratch,
     finished: Address,
 }
 
 impl Products {
     /// Products by the library if there is one.
-    ///
-    /// `bytes` and `finished` are [`PRODUCT_BYTES`] of scratch and [`PRODUCT_TILES`] counters of zero on the device.
-    pub fn new(blas: Option<Blas>, bytes: Address, finished: Address) -> Self {
-        let scratch = Scratch { address: bytes, bytes: PRODUCT_BYTES };
-        Self { blas, choices: HashMap::new(), scratch, finished }
+    pub fn new(blas: Option<Blas>, memory: ProductMemory) -> Self {
+        let ProductMemory { scratch, unpacked, finished } = memory;
+        Self { blas, choices: HashMap::new(), scratch, unpacked, finished }
     }
 
     /// How each tuned product is computed, and in how many microseconds; sorted.
@@ -139,23 +178,21 @@ impl Products {
         operands: Operands,
     ) -> Result<(), CudaError> {
         match (&self.blas, self.choices.get(&key)) {
-            (Some(blas), Some(choice)) => self.by(&choice.recipe, blas, stream, kernels, key, operands),
-            _ => self.own(stream, kernels, key, operands),
+            (Some(blas), Some(Choice { recipe, .. })) => {
+                self.by_recipe(blas, Launch { stream, kernels, key, operands }, recipe)
+            }
+            _ => self.own(Launch { stream, kernels, key, operands }),
         }
     }
 
-    /// Queues a product that is computed in this way.
-    fn by(
-        &self,
-        recipe: &Recipe,
-        blas: &Blas,
-        stream: &Stream,
-        kernels: &ProductKernels,
-        key: ProductKey,
-        operands: Operands,
-    ) -> Result<(), CudaError> {
+    fn by_recipe(&self, blas: &Blas, launch: Launch<'_>, recipe: &Recipe) -> Result<(), CudaError> {
+        let Launch { stream, key, .. } = launch;
+        let operands = match key.form {
+            Form::Packed(form) if *recipe != Recipe::Own => self.unpack(launch, form)?,
+            _ => launch.operands,
+        };
         match recipe {
-            Recipe::Own => self.own(stream, kernels, key, operands),
+            Recipe::Own => self.own(launch),
             Recipe::Library(algorithm) => {
                 blas.product(key.shape())?.run(stream, &Algorithm(*algorithm), operands, self.scratch, false)
             }
@@ -169,16 +206,29 @@ impl Products {
         }
     }
 
+    /// Queues unpacking; the operands with plain weights.
+    fn unpack(&self, launch: Launch<'_>, form: PackedForm) -> Result<Operands, CudaError> {
+        let Launch { stream, kernels, key, operands } = launch;
+        let (w, out) = (operands.w, self.unpacked.address);
+        let units = w.plus(form.records_bytes(key.outputs, key.inputs));
+        let arguments = Unpack { w, units, out, n: key.outputs as u32, k: key.inputs as u32 };
+        // A block has four warps, and each takes a record.
+        let grid = [key.outputs.div_ceil(STRIP), key.inputs.div_ceil(4 * RECORD_INPUTS), 1];
+        let shape = Shape { grid: grid.map(|side| side as u32), threads: 128, shared_bytes: 0 };
+        stream.launch(&kernels.packed(form).unpack, shape, &arguments)?;
+        Ok(Operands { w: out, ..operands })
+    }
+
+    /// Whether the library can compute a product: of a packed matrix only where it can be unpacked.
+    fn has_room_for(&self, key: &ProductKey) -> bool {
+        key.form == Form::Bf16 || key.outputs * key.inputs * 2 <= self.unpacked.bytes
+    }
+
     /// Queues our own kernel, as many rows at a time as its partial sums have room for.
-    fn own(
-        &self,
-        stream: &Stream,
-        kernels: &ProductKernels,
-        key: ProductKey,
-        operands: Operands,
-    ) -> Result<(), CudaError> {
+    fn own(&self, launch: Launch<'_>) -> Result<(), CudaError> {
+        let Launch { stream, kernels, key, operands } = launch;
         let rows = key.class.rows();
-        let kernel = kernel_for(kernels, rows);
+        let kernel = kernel_for(kernels.tiles(key.form), rows);
         let row_bytes = key.slices * key.outputs.next_multiple_of(kernel.outputs) * 4;
         let at_once = match key.slices {
             1 => rows,
@@ -189,6 +239,7 @@ impl Products {
             let rows = at_once.min(rows - first);
             let arguments = Linear {
                 w: operands.w,
+                units: units(key.form, operands.w, 1, [key.outputs, key.inputs]),
                 x: operands.x.plus(first * key.inputs * 2),
                 y: operands.y.plus(first * key.outputs * key.results.bytes()),
                 partial: self.scratch.address,
@@ -200,6 +251,7 @@ impl Products {
                 k: key.inputs as u32,
                 slices: key.slices as u32,
                 input_share: 1,
+                narrowed: u32::from(key.results == Results::Bf16),
             };
             let tiles = [key.outputs.div_ceil(kernel.outputs), key.slices, rows.div_ceil(kernel.rows)];
             debug_assert!(key.slices == 1 || tiles[0] * tiles[2] <= PRODUCT_TILES);
@@ -219,9 +271,10 @@ impl Products {
         lists: Lists,
     ) -> Result<(), CudaError> {
         // Few pairs reach an expert in a small step; a block without any ends at once.
-        let kernel = kernel_for(kernels, pairs.div_ceil(matrix.copies).max(8) * 2);
+        let kernel = kernel_for(kernels.tiles(matrix.form), pairs.div_ceil(matrix.copies).max(8) * 2);
         let arguments = Linear {
             w: operands.w,
+            units: units(matrix.form, operands.w, matrix.copies, [matrix.outputs, matrix.inputs]),
             x: operands.x,
             y: operands.y,
             partial: self.scratch.address,
@@ -233,15 +286,24 @@ impl Products {
             k: matrix.inputs as u32,
             slices: 1,
             input_share: lists.share as u32,
+            narrowed: u32::from(matrix.results == Results::Bf16),
         };
         let tiles = [matrix.outputs.div_ceil(kernel.outputs), matrix.copies, pairs.div_ceil(kernel.rows)];
         launch_linear(stream, kernel, matrix.results, tiles, &arguments)
     }
 }
 
-fn kernel_for(kernels: &ProductKernels, rows: usize) -> &LinearKernel {
-    let [.., largest] = &kernels.linear;
-    kernels.linear.iter().find(|kernel| rows <= kernel.rows).unwrap_or(largest)
+/// Where the units of a packed matrix lie.
+fn units(form: Form, w: Address, copies: usize, [outputs, inputs]: [usize; 2]) -> Address {
+    match form {
+        Form::Bf16 => Address::NULL,
+        Form::Packed(form) => w.plus(copies * form.records_bytes(outputs, inputs)),
+    }
+}
+
+fn kernel_for(tiles: &[LinearKernel], rows: usize) -> &LinearKernel {
+    let fits = tiles.iter().find(|kernel| rows <= kernel.rows);
+    fits.or(tiles.last()).expect("every form has kernels")
 }
 
 fn launch_linear(
@@ -255,8 +317,7 @@ fn launch_linear(
         Results::F32 => &kernel.f32,
         Results::Bf16 => &kernel.bf16,
     };
-    let shape =
-        Shape { grid: tiles.map(|side| side as u32), threads: kernel.threads, shared_bytes: kernel.shared };
+    let shape = Shape { grid: tiles.map(|side| side as u32), threads: 128, shared_bytes: kernel.shared };
     Ok(stream.launch(function, shape, arguments)?)
 }
 
@@ -266,8 +327,8 @@ mod tests {
 
     #[test]
     fn slices_cover_the_inputs_between_blocks_of_64() {
-        let key =
-            ProductKey { outputs: 8, inputs: 8960, slices: 4, results: Results::F32, class: RowClass::of(8) };
+        let (results, form, class) = (Results::F32, Form::Bf16, RowClass::of(8));
+        let key = ProductKey { outputs: 8, inputs: 8960, slices: 4, results, form, class };
         assert_eq!(
             (0..4).map(|index| key.slice(index)).collect::<Vec<_>>(),
             [(0, 2240), (2240, 2240), (4480, 2240), (6720, 2240)]

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::{Choice, ProductKey, Products, Recipe};
+use super::{Choice, Launch, ProductKey, Products, Recipe};
 use crate::blas::{Blas, Operands, ProductShape, Splits};
 use crate::driver::{Address, Event, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{ProductKernels, Randomise};
+use crate::plan::Form;
 use crate::shape::RowClass;
 
 /// Rows that are compared with the judge's.
@@ -21,6 +22,8 @@ const LARGE: usize = 1024;
 /// Rows up to which our own kernel can be the fastest: reading weights takes longer than multiplying them, and it begins to read while the
 /// kernel before it ends.
 const OWN_ROWS: usize = 32;
+/// Rows from which unpacking a matrix for the library can pay: it writes three times the bytes that a packed product reads.
+const UNPACKED: usize = 96;
 
 /// Bytes of weights that one timing reads: several times the cache of any GPU.
 const TIMED_BYTES: usize = 1 << 30;
@@ -58,6 +61,13 @@ impl Wanted {
     }
 }
 
+impl<'a> Bench<'a> {
+    fn launch(&self, wanted: &Wanted, call: usize) -> Launch<'a> {
+        let Self { stream, kernels, .. } = *self;
+        Launch { stream, kernels, key: wanted.key, operands: wanted.operands(call) }
+    }
+}
+
 impl Products {
     /// Chooses how each of these products is computed.
     pub fn tune(&mut self, bench: &Bench<'_>, wanted: &[Wanted]) -> Result<(), CudaError> {
@@ -90,9 +100,14 @@ impl Products {
         randomise_input(bench, wanted)?;
         let judged = self.judge(bench, wanted)?;
         let mut best = Choice { recipe: Recipe::Own, microseconds: f64::INFINITY };
-        for recipe in candidates(blas, key, self.scratch.bytes)? {
-            let operands = wanted.operands(0);
-            if self.by(&recipe, blas, bench.stream, bench.kernels, key, operands).is_err() {
+        let (packed, rows) = (key.form != Form::Bf16, key.class.rows());
+        let by_library = self.has_room_for(&key) && (!packed || rows >= UNPACKED);
+        if rows <= OWN_ROWS || packed && (rows <= LARGE || !by_library) {
+            best.microseconds = self.time(blas, bench, &Recipe::Own, wanted)?;
+        }
+        let candidates = if by_library { candidates(blas, key, self.scratch.bytes)? } else { Vec::new() };
+        for recipe in candidates {
+            if self.by_recipe(blas, bench.launch(wanted, 0), &recipe).is_err() {
                 continue;
             }
             if read_rows(bench, wanted)? != judged {
@@ -116,7 +131,7 @@ impl Products {
     /// The judge's first rows.
     fn judge(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
         let key = ProductKey { class: RowClass::of(JUDGED), ..wanted.key };
-        self.own(bench.stream, bench.kernels, key, wanted.operands(0))?;
+        self.own(Launch { key, ..bench.launch(wanted, 0) })?;
         read_rows(bench, wanted)
     }
 
@@ -133,9 +148,7 @@ impl Products {
         let large = key.class.rows() > LARGE;
         let (calls, rounds) = if large { (2, 2) } else { ((TIMED_BYTES / bytes).clamp(4, 32), 5) };
         let graph = bench.stream.capture(|| {
-            (0..calls).try_for_each(|call| {
-                self.by(recipe, blas, bench.stream, bench.kernels, key, wanted.operands(call))
-            })
+            (0..calls).try_for_each(|call| self.by_recipe(blas, bench.launch(wanted, call), recipe))
         })?;
         let device = bench.stream.device();
         let (before, after): (Event, Event) = (device.event()?, device.event()?);
@@ -151,13 +164,8 @@ impl Products {
     }
 }
 
-/// The ways to compute a product that are worth a measurement.
+/// The library's ways to compute a product.
 fn candidates(blas: &Blas, key: ProductKey, workspace: usize) -> Result<Vec<Recipe>, CudaError> {
-    let own = (key.class.rows() <= OWN_ROWS).then_some(Recipe::Own);
-    Ok(own.into_iter().chain(by_library(blas, key, workspace)?).collect())
-}
-
-fn by_library(blas: &Blas, key: ProductKey, workspace: usize) -> Result<Vec<Recipe>, CudaError> {
     let whole = blas.product(key.shape())?;
     let timed = if key.class.rows() > LARGE { TIMED_LARGE } else { TIMED };
     if key.slices == 1 {

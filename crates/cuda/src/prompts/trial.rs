@@ -141,6 +141,7 @@ impl Trial {
             experts: 0,
             top_k: 0,
             windows: 1,
+            unpacked: 0,
         }
     }
 

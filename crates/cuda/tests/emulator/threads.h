@@ -23,6 +23,7 @@ typedef int32_t i32;
 #define __global__
 #define __device__
 #define __shared__ static
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define DEVICE static inline
 #define LANES_ALL 0xffffffffu
 #define KERNEL(name, Arguments, threads)                                                       \
@@ -52,6 +53,12 @@ static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
 static inline u32 min(u32 a, u32 b) { return a < b ? a : b; }
+static inline u32 __byte_perm(u32 a, u32 b, u32 selector) {
+    u64 bytes = (u64)b << 32 | a;
+    u32 r = 0;
+    for (int i = 0; i < 4; i++) r |= (u32)(bytes >> ((selector >> 4 * i & 7) * 8) & 0xff) << 8 * i;
+    return r;
+}
 static inline int __popc(u32 x) { return __builtin_popcount(x); }
 static inline void __threadfence() {}
 template <class T> static inline T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
@@ -183,6 +190,7 @@ static inline u32 __ballot_sync(u32, bool v) {
 
 // --- the prelude's instructions ---
 static inline void copy16(void *to, const void *from, bool valid) { emulator::current->open.push_back({to, from, valid}); }
+static inline void copy16_if(void *to, const void *from, bool wanted) { if (wanted) copy16(to, from, true); }
 static inline void copy_commit() { auto &fiber = *emulator::current; fiber.groups.push_back(std::move(fiber.open)); fiber.open.clear(); }
 template <int N> static void copy_wait() {
     auto &groups = emulator::current->groups;
@@ -231,4 +239,11 @@ static inline float power2(float x) { return exp2f(x); }
 static inline float inverse(float x) { return 1.0f / x; }
 static inline u32 narrowed(float f) { u32 u = __float_as_uint(f); return f != f ? 0x7fffu : (u + 0x7fff + ((u >> 16) & 1)) >> 16; }
 static inline u32 pack2(float a, float b) { return narrowed(a) | narrowed(b) << 16; }
+static inline float half_to_float(u16 h) {
+    int exponent = h >> 10 & 31, mantissa = h & 1023;
+    float v = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? ldexpf(1024 + mantissa, exponent - 25) : ldexpf(mantissa, -24);
+    return h >> 15 ? -v : v;
+}
+static inline float low_f16(u32 pair) { return half_to_float((u16)pair); }
+static inline float high_f16(u32 pair) { return half_to_float((u16)(pair >> 16)); }
 #include "hopper.h"

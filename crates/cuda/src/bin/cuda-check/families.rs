@@ -50,6 +50,7 @@ fn open(task: &Task, path: &str, expected: &Value) -> Result<CudaExecutor, Faile
     let options = CudaOptions {
         context: expected["context"].as_u64().map(|context| context as usize),
         kv_tokens: Some(256),
+        quantize: None,
         step_tokens: 64,
         step_rows: 64,
         ..task.options.clone()

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! cuda-check [attention] [families] [encoders] [sampling] [invariance] [transfers] [speed] [loss] [--fixtures FOLDER]
-//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--without-overlap]
+//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--without-overlap]
 //! ```
-//! Without names, all of them; `loss` ruins a context and comes last. Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
+//! Without names, all of them; `loss` ruins a context and comes last. `--quantize` packs the random weights of `invariance` and `speed`.
+//! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
 mod attention;
 mod encoders;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ropeway_cuda::{CudaError, CudaOptions};
+use ropeway_model::Quantize;
 
 /// What to do, and where.
 pub struct Task {
@@ -46,6 +48,16 @@ impl Task {
                 "--cache" => options.cache = Some(value().into()),
                 "--encoder" => encoder = Some(value().into()),
                 "--without-overlap" => options.overlap = false,
+                "--quantize" => {
+                    options.quantize = match value().as_str() {
+                        "q4" => Some(Quantize::Q4),
+                        "q8" => Some(Quantize::Q8),
+                        other => {
+                            eprintln!("--quantize takes q4 or q8, not `{other}`");
+                            std::process::exit(2);
+                        }
+                    }
+                }
                 "--models" => models = value().split(',').map(str::to_owned).collect(),
                 _ => names.push(argument),
             }

@@ -1,12 +1,22 @@
 //! The kernels: their sources, compiled and loaded, and the arguments they take, field for field as in `kernels/*.cu`.
+//!
+//! `products`: those of matrix products; `route`: how heads are shared out.
 
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
+mod products;
+mod route;
+
 use sha2::{Digest, Sha256};
+
+pub(crate) use self::products::linear_source;
+pub use self::products::{LinearKernel, ProductKernels};
+pub use self::route::{RouteKernel, RouteShape};
 
 use crate::compile::{Compiler, Source};
 use crate::driver::{Address, Device, Function, Module};
 use crate::error::CudaError;
+use crate::packed::{PackedForm, PackedKernels, packed_source};
 use crate::prompts::{PromptForm, PromptKernel};
 
 /// A token that the step before chooses: the bit says so, the rest is that step's row.
@@ -61,10 +71,10 @@ arguments! {
     MoveBlock { kv: Address, packed: Address, layer_bytes: u64, block_bytes: u32, block: u32, into_pool: u32, }
     /// `linear.cu`.
     Randomise { values: Address, count: u64, seed: u32, amount: f32, }
-    /// `linear.cu`.
+    /// `product.cuh`.
     Linear {
-        w: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, counts: Address,
-        n: u32, rows: u32, k: u32, slices: u32, input_share: u32,
+        w: Address, units: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, counts: Address,
+        n: u32, rows: u32, k: u32, slices: u32, input_share: u32, narrowed: u32,
     }
     /// `route.cu`.
     Route {
@@ -95,20 +105,20 @@ arguments! {
     }
 }
 
-const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
+const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
 
 pub(crate) fn source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
     Source { name, text: format!("{PRELUDE}\n{text}"), defines }
 }
 
-/// The source of products.
-pub(crate) fn linear_source() -> Source {
-    source("linear", include_str!("../kernels/linear.cu"), Vec::new())
+/// A source of products.
+pub(crate) fn product_source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
+    source(name, &format!("{}\n{text}", include_str!("../../kernels/product.cuh")), defines)
 }
 
 /// A source that uses the non-linearities of MLPs.
 pub(crate) fn with_activation(text: &str) -> String {
-    format!("{}\n{text}", include_str!("../kernels/activation.cuh"))
+    format!("{}\n{text}", include_str!("../../kernels/activation.cuh"))
 }
 
 /// What kernels are compiled for.
@@ -141,7 +151,7 @@ pub(crate) fn attend(constants: Constants, part: &str) -> Source {
         format!("CAPPED={}", u32::from(constants.capped)),
         format!("KERNELS={part}"),
     ];
-    source("attend", include_str!("../kernels/attend.cu"), defines)
+    source("attend", include_str!("../../kernels/attend.cu"), defines)
 }
 
 /// All sources of a model.
@@ -150,18 +160,18 @@ pub fn sources(constants: Constants, prompts: PromptForm) -> Vec<Source> {
     let groups = constants.hidden.div_ceil(4 * threads);
     let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
     vec![
-        source("rows", &with_activation(include_str!("../kernels/rows.cu")), rows),
+        source("rows", &with_activation(include_str!("../../kernels/rows.cu")), rows),
         linear_source(),
         source(
             "route",
-            include_str!("../kernels/route.cu"),
+            include_str!("../../kernels/route.cu"),
             vec![format!("HEAD_DIM={}", constants.head_dim)],
         ),
         attend(constants, "DECODE"),
         attend(constants, "SHORT"),
         prompts.source(constants),
-        source("experts", include_str!("../kernels/experts.cu"), Vec::new()),
-        source("sample", include_str!("../kernels/sample.cu"), Vec::new()),
+        source("experts", include_str!("../../kernels/experts.cu"), Vec::new()),
+        source("sample", include_str!("../../kernels/sample.cu"), Vec::new()),
     ]
 }
 
@@ -190,104 +200,6 @@ impl AttendShape {
             short_shared: 4 * half,
         }
     }
-}
-
-/// One form of the own product: rows that a block computes.
-#[derive(Debug)]
-pub struct LinearKernel {
-    /// Results in f32.
-    pub f32: Function,
-    /// Results in bf16.
-    pub bf16: Function,
-    /// Outputs of a block.
-    pub outputs: usize,
-    /// Rows of a block.
-    pub rows: usize,
-    /// Threads of a block.
-    pub threads: u32,
-    /// Its shared memory.
-    pub shared: usize,
-}
-
-/// The constants of one form in `linear.cu`.
-struct LinearShape {
-    threads: u32,
-    outputs: usize,
-    rows: usize,
-    stages: usize,
-}
-
-/// The kernels of products.
-#[derive(Debug)]
-pub struct ProductKernels {
-    /// By ascending rows of a block.
-    pub linear: [LinearKernel; 3],
-    /// Random weights and inputs.
-    pub randomise: Function,
-}
-
-impl ProductKernels {
-    /// From the compiled [`linear_source`].
-    pub(crate) fn load(module: &Module) -> Result<Self, CudaError> {
-        Ok(Self {
-            linear: [
-                LinearKernel::load(
-                    module,
-                    ["linear_8_f32", "linear_8_bf16"],
-                    &LinearShape { threads: 64, outputs: 32, rows: 8, stages: 8 },
-                )?,
-                LinearKernel::load(
-                    module,
-                    ["linear_32_f32", "linear_32_bf16"],
-                    &LinearShape { threads: 128, outputs: 64, rows: 32, stages: 6 },
-                )?,
-                LinearKernel::load(
-                    module,
-                    ["linear_128_f32", "linear_128_bf16"],
-                    &LinearShape { threads: 128, outputs: 128, rows: 128, stages: 4 },
-                )?,
-            ],
-            randomise: module.function("randomise", 0)?,
-        })
-    }
-}
-
-/// The kernel that routes heads in registers.
-#[derive(Debug)]
-pub struct RouteKernel {
-    /// The kernel.
-    pub function: Function,
-    lanes_of_head: usize,
-    heads_at_once: usize,
-}
-
-impl RouteKernel {
-    /// From the compiled source; `None` for heads that don't fit.
-    pub fn load(module: &Module, head_dim: usize) -> Result<Option<Self>, CudaError> {
-        let (lanes_of_head, heads_at_once) = match head_dim {
-            64 => (16, 4),
-            128 => (32, 4),
-            256 => (32, 2),
-            _ => return Ok(None),
-        };
-        Ok(Some(Self { function: module.function("route", 0)?, lanes_of_head, heads_at_once }))
-    }
-
-    /// The blocks of so many heads.
-    pub fn shape(&self, heads: usize) -> RouteShape {
-        let threads = heads.div_ceil(self.heads_at_once) * self.lanes_of_head;
-        let blocks = threads.div_ceil(256);
-        RouteShape { blocks, threads: threads.div_ceil(blocks).next_multiple_of(32) as u32 }
-    }
-}
-
-/// How a token's heads are shared out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RouteShape {
-    /// Blocks of each token.
-    pub blocks: usize,
-    /// Threads of a block.
-    pub threads: u32,
 }
 
 /// Every kernel, loaded.
@@ -329,8 +241,13 @@ const ROUTER_SHARED: usize = 72 << 10;
 const SHORT: [&str; 4] = ["attend_short_1", "attend_short_2", "attend_short_3", "attend_short_4"];
 
 impl Kernels {
-    /// Compiles what the cache does not have, and loads all.
-    pub fn load(device: &Device, compiler: &Compiler, constants: Constants) -> Result<Self, CudaError> {
+    /// Compiles what the cache does not have, and loads all: with products of these packed forms.
+    pub fn load(
+        device: &Device,
+        compiler: &Compiler,
+        constants: Constants,
+        forms: &[PackedForm],
+    ) -> Result<Self, CudaError> {
         let attend_shape = AttendShape::new(constants.head_dim);
         let fits = |bytes: usize| bytes <= device.properties().shared_bytes;
         let prompts = PromptForm::fastest(device.properties(), constants.head_dim);
@@ -339,11 +256,14 @@ impl Kernels {
                 "attention needs 227 KiB of shared memory per multiprocessor, as H100 and newer have";
             return Err(CudaError::Shape(problem.into()));
         }
-        let images = compile_all(compiler, &sources(constants, prompts))?;
+        let mut sources = sources(constants, prompts);
+        sources.extend(forms.iter().map(|form| packed_source(*form)));
+        let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
-        let [rows, linear, route, attend, short, prompt, experts, sample] = &modules[..] else {
+        let [rows, linear, route, attend, short, prompt, experts, sample, packed @ ..] = &modules[..] else {
             unreachable!("every source makes a module")
         };
+        let packed = packed.iter().zip(forms).map(|(module, form)| PackedKernels::load(module, *form));
         Ok(Self {
             digest: images.iter().fold(Sha256::new(), Sha256::chain_update).finalize().into(),
             embed: rows.function("embed", 0)?,
@@ -352,7 +272,7 @@ impl Kernels {
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
             move_block: rows.function("move_block", 0)?,
-            products: ProductKernels::load(linear)?,
+            products: ProductKernels::load(linear, packed.collect::<Result<_, _>>()?)?,
             route: RouteKernel::load(route, constants.head_dim)?,
             route_any: route.function("route_any", 0)?,
             attend_decode: attend.function("attend_decode", attend_shape.decode_shared)?,
@@ -390,13 +310,4 @@ pub(crate) fn compile_all(compiler: &Compiler, sources: &[Source]) -> Result<Vec
         threads.into_iter().map(|thread| thread.join().expect("a compiler does not panic")).collect()
     });
     compiled.into_iter().map(|compiled| Ok(compiled?.image)).collect()
-}
-
-impl LinearKernel {
-    fn load(module: &Module, [f32, bf16]: [&'static str; 2], shape: &LinearShape) -> Result<Self, CudaError> {
-        let LinearShape { threads, outputs, rows, stages } = *shape;
-        let shared = stages * (outputs + rows) * 128;
-        let (f32, bf16) = (module.function(f32, shared)?, module.function(bf16, shared)?);
-        Ok(Self { f32, bf16, outputs, rows, threads, shared })
-    }
 }

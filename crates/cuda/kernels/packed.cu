@@ -1,0 +1,262 @@
+// y[row][n] = sum over k of w[n][k] * x[row][k], with w kept as small integers: w = bf16(scale * quant + min), a scale and a min
+// for each output and group of 32 / PARTS inputs. A weight is rounded to bf16 in registers and multiplied like one of
+// `linear.cu`: the same sums, bit for bit, as that kernel (and the library) over what `unpack` writes.
+//
+// A strip is 16 outputs: the rows of the matrix instruction. It consists of records of 64 inputs, in the order in which lanes
+// want them; BITS / 8 bytes a weight and PARTS / 8 for factors, e.g. 5 bits in all for 4-bit quants in groups of 32.
+//
+//   strip    | record | record | ...                                 weights are multiples of the strip's unit, a power of two
+//   record   | quants: BITS / 4 pieces of [32 lanes][16 bytes] | factors: PARTS pieces of [8 outputs][16 bytes] |
+//   lane     outputs g = lane / 4 ("low") and g + 8 ("high"), inputs 2t, 2t + 1, 2t + 8, 2t + 9 of each step of 16, t = lane % 4
+//   factors  [group][low, high]: scale * 2^x (f16) | min (f16) << 16
+//
+// A quant becomes a number by standing in the mantissa of 1.0: f = 1 + quant * 2^-x, and w = f * scale 2^x + (min - scale 2^x).
+// With 11-bit factors this is exact up to the rounding to bf16, unless the min is tiny beside the scale.
+//
+//   4 bits   a step is a word. Rotated so that a nibble stands at bits 12 (low: x = 11) and one at bits 16 (high: x = 7):
+//            as it is, << 8, >> 8 and by half, for the four inputs
+//   8 bits   a step is a word for low and one for high; a byte goes to bits 8 to 15 (x = 15)
+
+constexpr int QUANT_BYTES = BITS * 128, FACTOR_BYTES = PARTS * 128, RECORD = QUANT_BYTES + FACTOR_BYTES;
+
+// A lane's part of a record.
+struct Piece {
+    u32 quants[BITS];
+    u32 factors[PARTS * 4];
+};
+DEVICE void load_piece(Piece &piece, const char *record, int lane) {
+#pragma unroll
+    for (int i = 0; i < BITS / 4; i++) {
+        uint4 v = *(const uint4 *)(record + (i * 32 + lane) * 16);
+        piece.quants[4 * i] = v.x, piece.quants[4 * i + 1] = v.y, piece.quants[4 * i + 2] = v.z, piece.quants[4 * i + 3] = v.w;
+    }
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        uint4 v = *(const uint4 *)(record + QUANT_BYTES + (i * 8 + lane / 4) * 16);
+        piece.factors[4 * i] = v.x, piece.factors[4 * i + 1] = v.y, piece.factors[4 * i + 2] = v.z, piece.factors[4 * i + 3] = v.w;
+    }
+}
+
+// One output's factors in a group: weight = f * scale + offset.
+struct Factor {
+    float scale, offset;
+};
+DEVICE Factor factor(u32 word) {
+    float scale = low_f16(word);
+    return {scale, __fsub_rn(high_f16(word), scale)};
+}
+
+#if BITS == 4
+// The word of a step, rotated for its i-th input.
+DEVICE u32 rotated(u32 word, int i) { return i == 0 ? word : i == 1 ? word << 8 : i == 2 ? word >> 8 : __byte_perm(word, 0, 0x1032); }
+// 1.0 with the quant of the step's i-th input in its mantissa.
+DEVICE float low_quant(const Piece &piece, int step, int i, u32 one) { return __uint_as_float((rotated(piece.quants[step], i) & 0xf000u) | one); }
+DEVICE float high_quant(const Piece &piece, int step, int i, u32 one) { return __uint_as_float((rotated(piece.quants[step], i) & 0xf0000u) | one); }
+#else
+// 1.0 with the quant of the step's i-th input in its mantissa.
+DEVICE float low_quant(const Piece &piece, int step, int i, u32 one) { return __uint_as_float(__byte_perm(piece.quants[2 * step], one, 0x7604u | i << 4)); }
+DEVICE float high_quant(const Piece &piece, int step, int i, u32 one) { return __uint_as_float(__byte_perm(piece.quants[2 * step + 1], one, 0x7604u | i << 4)); }
+#endif
+#define ONE 0x3f800000u
+// ONE in a register that stays: the compiler would load an immediate anew for every quant. All threads of the block call it.
+DEVICE u32 held_one() {
+    __shared__ u32 one;
+    one = ONE;
+    __syncthreads();
+    return *(volatile u32 *)&one;
+}
+
+// The weights of a step of 16 inputs, as the matrix instruction takes them; `one` holds ONE.
+DEVICE void load_weights(u32 *fragment, const Piece &piece, int step, u32 one) {
+    const int group = step * PARTS / 2;
+    const Factor low = factor(piece.factors[2 * group]), high = factor(piece.factors[2 * group + 1]);
+    float l[4], h[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        l[i] = __fmaf_rn(low_quant(piece, step, i, one), low.scale, low.offset);
+        h[i] = __fmaf_rn(high_quant(piece, step, i, one), high.scale, high.offset);
+    }
+    fragment[0] = pack2(l[0], l[1]), fragment[1] = pack2(h[0], h[1]);
+    fragment[2] = pack2(l[2], l[3]), fragment[3] = pack2(h[2], h[3]);
+}
+
+// A stage is RECORDS records of the block's strips, and as many inputs of its rows; SHARED bytes hold as many as fit.
+template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Linear &a) {
+    DYNAMIC_SHARED(bytes);
+    constexpr int MT = BM / 64, NT = BN / 8, WEIGHTS = BM / 16 * RECORDS * RECORD;
+    constexpr int STAGE = WEIGHTS + RECORDS * BN * 128, STAGES = SHARED / STAGE, PIECES = RECORDS * RECORD / 16;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (a.lists) after_the_kernel_before();  // which wrote the lists
+    const Share s = share_of<BM, BN>(a);
+    if (s.m0 >= s.rows) return;
+    const Sources<BN> sources = find_rows<BN>(a, s);
+    const u32 strips = (a.n + 15) / 16, strip = s.n0 / 16 + warp * MT, last = s.first + s.count;
+    const char *w = (const char *)a.w + ((u64)s.expert * strips + strip) * s.blocks * RECORD + lane * 16;
+
+    auto copy_weights = [&](u32 slot, u32 kb) {
+        char *to = bytes + slot * STAGE;
+        const u32 pieces = min(last - kb, (u32)RECORDS) * (RECORD / 16);  // what the slice has left
+#pragma unroll
+        for (int i = 0; i < MT; i++) {
+            const char *from = w + (u64)(i * s.blocks + kb) * RECORD;
+            char *to_strip = to + (warp * MT + i) * RECORDS * RECORD + lane * 16;
+#pragma unroll
+            for (u32 at = 0; at < PIECES; at += 32) copy16_if(to_strip + at * 16, from + at * 16, at + lane < pieces && strip + i < strips);
+        }
+    };
+    auto copy_own_rows = [&](u32 slot, u32 kb) { copy_rows<BN, RECORDS>(bytes + slot * STAGE + WEIGHTS, a, sources, kb); };
+    const u32 one = held_one();
+    float sums[MT][NT][4];
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
+    constexpr u32 AHEAD = STAGES - 1;
+    // Weights are on their way before the kernel that makes the rows is done.
+#pragma unroll 1
+    for (u32 at = 0; at < AHEAD && s.first + at * RECORDS < last; at++) copy_weights(at, s.first + at * RECORDS);
+    after_the_kernel_before();
+#pragma unroll 1
+    for (u32 at = 0; at < AHEAD; at++) {
+        if (s.first + at * RECORDS < last) copy_own_rows(at, s.first + at * RECORDS);
+        copy_commit();
+    }
+    u32 slot = 0;
+#pragma unroll 1
+    for (u32 kb = s.first; kb < last; kb += RECORDS) {
+        copy_wait<STAGES - 2>();
+        __syncthreads();
+        if (kb + AHEAD * RECORDS < last) {
+            const u32 free = slot == 0 ? AHEAD : slot - 1;
+            copy_weights(free, kb + AHEAD * RECORDS), copy_own_rows(free, kb + AHEAD * RECORDS);
+        }
+        copy_commit();
+        const char *stage = bytes + slot * STAGE;
+        slot = slot == AHEAD ? 0 : slot + 1;
+        Piece pieces[RECORDS][MT];
+#pragma unroll
+        for (int r = 0; r < RECORDS; r++)
+#pragma unroll
+            for (int i = 0; i < MT; i++) load_piece(pieces[r][i], stage + ((warp * MT + i) * RECORDS + r) * RECORD, lane);
+#pragma unroll
+        for (int r = 0; r < RECORDS; r++) {
+            if (r > 0 && kb + r >= last) break;
+#pragma unroll
+            for (int step = 0; step < 4; step++) {
+                u32 fw[MT][4];
+#pragma unroll
+                for (int i = 0; i < MT; i++) load_weights(fw[i], pieces[r][i], step, one);
+                multiply_rows<MT, NT>(sums, fw, stage + WEIGHTS + r * BN * 128, step);
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < MT; i++) {  // a power of two: no bit is lost
+        const float unit = strip + i < strips ? a.units[(u64)s.expert * strips + strip + i] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) sums[i][j][e] = __fmul_rn(sums[i][j][e], unit);
+    }
+    finish<BM, MT, NT>(a, s, sums, a.narrowed);
+}
+
+EARLY_KERNEL(packed_8, Linear, 128) { packed<64, 8, 2, 52 << 10>(a); }
+EARLY_KERNEL(packed_32, Linear, 128) { packed<64, 32, 2, 72 << 10>(a); }
+EARLY_KERNEL(packed_64, Linear, 128) { packed<64, 64, 1, 72 << 10>(a); }
+EARLY_KERNEL(packed_128, Linear, 128) { packed<128, 128, 1, 104 << 10>(a); }
+
+// out = w as plain bf16. Block (x, y): strip x, four records; a warp each, through shared memory for whole lines.
+struct Unpack {
+    const char *w;
+    const float *units;
+    bf16 *out;             // [n][k]
+    u32 n, k;
+};
+KERNEL(unpack, Unpack, 128) {
+    constexpr int PITCH = 144;
+    __shared__ __align__(16) char tiles[4][16 * PITCH];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u32 blocks = (a.k + 63) / 64, kb = blockIdx.y * 4 + warp, strip = blockIdx.x;
+    if (kb >= blocks) return;
+    const float unit = a.units[strip];
+    char *tile = tiles[warp];
+    Piece piece;
+    load_piece(piece, a.w + ((u64)strip * blocks + kb) * RECORD, lane);
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+        u32 f[4];
+        load_weights(f, piece, step, ONE);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 pair = pack2(__fmul_rn(low_half(f[i]), unit), __fmul_rn(high_half(f[i]), unit));
+            *(u32 *)(tile + (lane / 4 + i % 2 * 8) * PITCH + (step * 16 + i / 2 * 8 + lane % 4 * 2) * 2) = pair;
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 row = i * 4 + lane / 8, c = lane % 8, n = strip * 16 + row, k = kb * 64 + c * 8;
+        if (n < a.n && k < a.k) *(uint4 *)(a.out + (u64)n * a.k + k) = *(const uint4 *)(tile + row * PITCH + c * 16);
+    }
+}
+
+// As `embed` of `rows.cu`, from a packed table.
+#define FED 0x80000000u
+struct EmbedPacked {
+    const u32 *tokens;
+    const u32 *chosen;
+    const char *table;
+    const float *units;
+    float *hidden;
+    u32 width, vocab;
+    float scale;
+};
+KERNEL(embed_packed, EmbedPacked, 128) {
+    u32 row = blockIdx.x, token = a.tokens[row];
+    if (token & FED) token = a.chosen[token & ~FED];
+    token = token < a.vocab ? token : 0;
+    const u32 strip = token / 16, high = token % 16 / 8, blocks = (a.width + 63) / 64;
+    const float unit = a.units[strip];
+    float *to = a.hidden + (u64)row * a.width;
+    for (u32 i = threadIdx.x; i < blocks * 4; i += blockDim.x) {
+        const u32 kb = i / 4, t = i % 4;
+        Piece piece;
+        load_piece(piece, a.table + ((u64)strip * blocks + kb) * RECORD, token % 8 * 4 + t);
+#pragma unroll
+        for (int step = 0; step < 4; step++) {
+            u32 f[4];
+            load_weights(f, piece, step, ONE);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                u32 pair = high ? f[2 * half + 1] : f[2 * half], k = kb * 64 + step * 16 + half * 8 + t * 2;
+                if (k >= a.width) continue;
+                to[k] = __fmul_rn(__fmul_rn(low_half(pair), unit), a.scale);
+                to[k + 1] = __fmul_rn(__fmul_rn(high_half(pair), unit), a.scale);
+            }
+        }
+    }
+}
+
+// Random quants under given factors, for measurements.
+struct RandomisePacked {
+    u32 *w;
+    float *units;
+    u64 words;             // of all records
+    u32 strips;
+    u32 low, high;         // factors of low and high outputs
+    float unit;
+    u32 seed;
+};
+KERNEL(randomise_packed, RandomisePacked, 256) {
+    const u64 first = blockIdx.x * (u64)blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = first; i < a.strips; i += step) a.units[i] = a.unit;
+    for (u64 i = first; i < a.words; i += step) {
+        u64 z = (i + 1) * 0x9E3779B97F4A7C15ull + a.seed * 0xD1B54A32D192ED03ull;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+        u32 within = (u32)(i % (RECORD / 4));
+        a.w[i] = within < QUANT_BYTES / 4 ? (u32)(z >> 32) : within % 2 ? a.high : a.low;
+    }
+}

@@ -1,0 +1,136 @@
+// What all own products share: their arguments, what a block computes, rows in shared memory, and what becomes of the sums.
+//
+// Weights are the 16-row operand of the matrix instruction and rows its 8 columns, so that 1 and 1,000 rows run the same sums:
+// k in steps of 16, cut into `slices` at fixed places between blocks of 64, slices added in ascending order. The block's shape
+// changes who computes a sum, not its order.
+//
+//   block   BM outputs x BN rows x one slice; 4 warps with BM / 4 outputs each
+//   rows    64 inputs at a time: 128 bytes each, whose 16-byte pieces are swizzled by the row
+//
+// With experts, block y is an expert: its weights follow those of the expert before, and its rows are a list.
+
+struct Linear {
+    const void *w;        // [experts][n][k] bf16, or packed records
+    const float *units;   // [experts][strips]: what packed weights are multiples of, or null
+    const bf16 *x;        // [rows][k]
+    void *y;              // [rows][n], bf16 or f32
+    float *partial;       // [slices][tiles][BM * BN]: sums of slices, when there are several
+    u32 *finished;        // [tiles], zero between launches
+    const u32 *lists;     // [experts][rows]: which rows an expert computes, or null: all
+    const u32 *counts;    // [experts]: how many
+    u32 n, rows, k;
+    u32 slices;
+    u32 input_share;      // row r of y reads row r / input_share of x
+    u32 narrowed;         // whether y is bf16
+};
+
+// What a block computes.
+struct Share {
+    u32 expert, slice, slices;
+    u32 rows, n0, m0;      // rows in all; the block's first output and row
+    u32 blocks;            // of 64 inputs, in all
+    u32 first, count;      // those of the slice
+    const u32 *list;       // the expert's rows, or null
+};
+template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
+    Share s;
+    s.expert = a.lists ? blockIdx.y : 0, s.slice = a.lists ? 0 : blockIdx.y, s.slices = a.lists ? 1 : a.slices;
+    s.rows = a.lists ? a.counts[s.expert] : a.rows, s.n0 = blockIdx.x * BM, s.m0 = blockIdx.z * BN;
+    s.blocks = (a.k + 63) / 64;
+    s.first = (u32)((u64)s.slice * s.blocks / s.slices), s.count = (u32)((s.slice + 1ull) * s.blocks / s.slices) - s.first;
+    s.list = a.lists ? a.lists + (u64)s.expert * a.rows : nullptr;
+    return s;
+}
+
+// Rows of x that a thread copies its piece of, thread t those of t / 8 + 16 i: where they begin, in pieces of 16 bytes.
+#define NO_ROW 0xffffffffu
+template <int BN> struct Sources {
+    u32 begin[(BN + 15) / 16];  // with 8 rows, two threads have the same one
+};
+template <int BN> DEVICE Sources<BN> find_rows(const Linear &a, const Share &s) {
+    Sources<BN> sources;
+#pragma unroll
+    for (int i = 0; i < (BN + 15) / 16; i++) {
+        u32 m = s.m0 + (threadIdx.x / 8 + i * 16) % BN;
+        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : NO_ROW;
+    }
+    return sources;
+}
+
+// Begins to copy the block's rows of BLOCKS times 64 inputs, from block kb on. With 8 rows, half of the threads copy a block.
+template <int BN, int BLOCKS> DEVICE void copy_rows(char *to, const Linear &a, const Sources<BN> &sources, u32 kb) {
+    constexpr int AT_ONCE = BN < 16 ? 16 / BN : 1;
+    static_assert(BLOCKS <= AT_ONCE || AT_ONCE == 1, "blocks of 8 rows are copied at once");
+    const u32 r = threadIdx.x / 8, c = threadIdx.x % 8, own = AT_ONCE > 1 ? r / BN : 0;
+    to += r * 128 + (c ^ (r & 7)) * 16;
+    if (AT_ONCE > BLOCKS && own >= BLOCKS) return;
+#pragma unroll
+    for (int block = 0; block < BLOCKS; block += AT_ONCE) {
+        const u32 piece = (kb + block + own) * 8 + c;
+        const bool inside = piece < a.k / 8;
+#pragma unroll
+        for (int i = 0; i < (BN + 15) / 16; i++)
+            copy16(to + block * BN * 128 + i * 2048, (const uint4 *)a.x + sources.begin[i] + piece, inside && sources.begin[i] != NO_ROW);
+    }
+}
+
+// One step of 16 inputs: all outputs of a warp times all rows, two times 8 of them at once.
+template <int MT, int NT> DEVICE void multiply_rows(float (*sums)[NT][4], const u32 (*weights)[4], const char *rows, int step) {
+    const int lane = threadIdx.x % 32, c = step * 2 + lane / 8 % 2;
+    if (NT == 1) {
+        u32 x[2];
+        load_matrices2(x, rows + lane % 8 * 128 + (c ^ lane % 8) * 16);
+#pragma unroll
+        for (int i = 0; i < MT; i++) multiply(sums[i][0], weights[i], x);
+    }
+#pragma unroll
+    for (int j = 0; j + 1 < NT; j += 2) {
+        u32 x[4];
+        load_matrices4(x, rows + (j * 8 + lane % 8 + lane / 16 * 8) * 128 + (c ^ lane % 8) * 16);
+#pragma unroll
+        for (int i = 0; i < MT; i++) {
+            multiply(sums[i][j], weights[i], x);
+            multiply(sums[i][j + 1], weights[i], x + 2);
+        }
+    }
+}
+
+// Adds the slices up where there are several, and writes the results: as bf16 where `narrowed`, else as they are.
+template <int BM, int MT, int NT> DEVICE void finish(const Linear &a, const Share &s, float (*sums)[NT][4], bool narrowed) {
+    const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+    if (s.slices > 1) {  // the block that comes last adds all slices, in their order
+        __shared__ u32 before;
+        const u64 tiles = (u64)gridDim.x * gridDim.z, tile = blockIdx.z * (u64)gridDim.x + blockIdx.x;
+        constexpr int VALUES = MT * NT * 4;
+        float *mine = a.partial + (s.slice * tiles + tile) * (VALUES * 128);
+#pragma unroll
+        for (int v = 0; v < VALUES; v++) mine[v * 128 + tid] = sums[v / 4 / NT][v / 4 % NT][v % 4];
+        __threadfence();
+        __syncthreads();
+        if (tid == 0) before = atomicAdd(&a.finished[tile], 1u);
+        __syncthreads();
+        if (before != s.slices - 1) return;
+        __threadfence();
+        if (tid == 0) a.finished[tile] = 0;
+#pragma unroll
+        for (int v = 0; v < VALUES; v++) {
+            const float *p = a.partial + tile * (VALUES * 128) + v * 128 + tid;
+            float sum = __ldcg(p);
+#pragma unroll 1
+            for (u32 other = 1; other < s.slices; other++) sum = __fadd_rn(sum, __ldcg(p + other * tiles * (VALUES * 128)));
+            sums[v / 4 / NT][v / 4 % NT][v % 4] = sum;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                u32 n = s.n0 + warp * (BM / 4) + i * 16 + lane / 4 + e / 2 * 8, m = s.m0 + j * 8 + lane % 4 * 2 + e % 2;
+                if (n >= a.n || m >= s.rows) continue;
+                u64 at = (u64)(s.list ? s.list[m] : m) * a.n + n;
+                if (narrowed) ((bf16 *)a.y)[at] = narrow(sums[i][j][e]);
+                else ((float *)a.y)[at] = sums[i][j][e];
+            }
+}

@@ -1,0 +1,91 @@
+//! The kernels of matrix products.
+
+use crate::compile::Source;
+use crate::driver::{Function, Module};
+use crate::error::CudaError;
+use crate::packed::{PackedForm, PackedKernels};
+use crate::plan::Form;
+
+use super::product_source;
+
+/// Bytes of 64 inputs of one output or row.
+const BLOCK_BYTES: usize = 128;
+
+/// The source of products of plain weights.
+pub(crate) fn linear_source() -> Source {
+    product_source("linear", include_str!("../../kernels/linear.cu"), Vec::new())
+}
+
+/// One form of the own product: rows that a block computes.
+#[derive(Debug)]
+pub struct LinearKernel {
+    /// Results in f32.
+    pub f32: Function,
+    /// Results in bf16.
+    pub bf16: Function,
+    /// Outputs of a block.
+    pub outputs: usize,
+    /// Rows of a block.
+    pub rows: usize,
+    /// Its shared memory.
+    pub shared: usize,
+}
+
+/// The constants of one form in `linear.cu`.
+struct Tile {
+    names: [&'static str; 2],
+    outputs: usize,
+    rows: usize,
+    stages: usize,
+}
+
+const TILES: [Tile; 3] = [
+    Tile { names: ["linear_8_f32", "linear_8_bf16"], outputs: 64, rows: 8, stages: 6 },
+    Tile { names: ["linear_32_f32", "linear_32_bf16"], outputs: 64, rows: 32, stages: 6 },
+    Tile { names: ["linear_128_f32", "linear_128_bf16"], outputs: 128, rows: 128, stages: 4 },
+];
+
+impl Tile {
+    fn load(&self, module: &Module) -> Result<LinearKernel, CudaError> {
+        let Tile { names: [f32, bf16], outputs, rows, stages } = *self;
+        let shared = stages * (outputs + rows) * BLOCK_BYTES;
+        let (f32, bf16) = (module.function(f32, shared)?, module.function(bf16, shared)?);
+        Ok(LinearKernel { f32, bf16, outputs, rows, shared })
+    }
+}
+
+/// The kernels of products.
+#[derive(Debug)]
+pub struct ProductKernels {
+    /// Of plain weights, by ascending rows of a block.
+    pub linear: Vec<LinearKernel>,
+    /// Random weights and inputs.
+    pub randomise: Function,
+    /// Those of each packed form that the model has.
+    pub packed: Vec<PackedKernels>,
+}
+
+impl ProductKernels {
+    /// From the compiled [`linear_source`].
+    pub(crate) fn load(module: &Module, packed: Vec<PackedKernels>) -> Result<Self, CudaError> {
+        Ok(Self {
+            linear: TILES.iter().map(|tile| tile.load(module)).collect::<Result<_, _>>()?,
+            randomise: module.function("randomise", 0)?,
+            packed,
+        })
+    }
+
+    /// Those of a packed form.
+    pub fn packed(&self, form: PackedForm) -> &PackedKernels {
+        let found = self.packed.iter().find(|kernels| kernels.form == form);
+        found.expect("kernels are compiled for every form of the plan")
+    }
+
+    /// The own products of a form, by ascending rows of a block.
+    pub fn tiles(&self, form: Form) -> &[LinearKernel] {
+        match form {
+            Form::Bf16 => &self.linear,
+            Form::Packed(form) => &self.packed(form).linear,
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Matrices kept as small integers on the device: which form a matrix has, how its rows become records, and the kernels that read
+//! them. `kernels/packed.cu` draws the layout.
+//!
+//! ```text
+//! file's tensors ── form ──> PackedForm of each matrix ── strip, upload ──> records and units on the device ── kernels
+//! ```
+//! A weight is `bf16(scale * quant + min)`, with scales and mins of 11 bits. Everything that reads a matrix sees these same weights, so a
+//! packed product has the bits of a plain one over the unpacked matrix.
+
+mod form;
+mod kernels;
+mod strip;
+mod upload;
+
+pub(crate) use self::form::choose_forms;
+pub use self::form::{PackedForm, RECORD_INPUTS, STRIP};
+pub use self::kernels::{EmbedPacked, PackedKernels, Unpack, packed_source};
+pub use self::strip::Strip;
+pub(crate) use self::upload::{Packing, randomise};

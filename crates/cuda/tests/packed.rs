@@ -1,0 +1,372 @@
+//! Packed matrices on the emulator: their products have the bits of plain ones over the same weights, and their weights are those of the
+//! file.
+
+mod emulator;
+
+use std::path::Path;
+
+use ropeway_cuda::compile::Compiler;
+use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
+use ropeway_cuda::kernels::{Constants, Kernels, Linear, LinearKernel};
+use ropeway_cuda::packed::{EmbedPacked, PackedForm, Strip, Unpack};
+use ropeway_cuda::plan::Form;
+use ropeway_weights::{Bits, Checkpoint, Form as TensorForm, Tensor};
+
+/// A device with all kernels.
+struct Bench {
+    stream: Stream,
+    kernels: Kernels,
+}
+
+impl Bench {
+    fn open() -> Option<Self> {
+        let options = emulator::options()?;
+        let device = Device::open(&options.search, 0).expect("a device");
+        let compiler = options.search.compiler(13).expect("a compiler");
+        let compiler = Compiler::new(compiler, 90, options.cache.clone()).expect("a compiler");
+        let constants = Constants { head_dim: 64, hidden: 64, capped: false };
+        let kernels = Kernels::load(&device, &compiler, constants, &PackedForm::ALL).expect("kernels");
+        Some(Self { stream: device.stream().expect("a stream"), kernels })
+    }
+
+    fn allocate(&self, bytes: usize) -> Buffer {
+        self.stream.device().allocate(bytes).expect("memory")
+    }
+
+    fn upload(&self, bytes: &[u8]) -> Buffer {
+        let buffer = self.allocate(bytes.len());
+        let mut pinned = self.stream.device().allocate_pinned(bytes.len()).expect("memory");
+        pinned.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        self.stream.upload(buffer.address(), &pinned, 0, bytes.len()).expect("a copy");
+        self.stream.synchronize().expect("a copy");
+        buffer
+    }
+
+    fn zeros(&self, bytes: usize) -> Buffer {
+        self.upload(&vec![0; bytes])
+    }
+
+    fn download(&self, buffer: &Buffer) -> Vec<u8> {
+        let mut pinned = self.stream.device().allocate_pinned(buffer.bytes()).expect("memory");
+        self.stream.download(&mut pinned, buffer.address(), buffer.bytes()).expect("a copy");
+        self.stream.synchronize().expect("a copy");
+        pinned.bytes()[..buffer.bytes()].to_vec()
+    }
+}
+
+/// Random numbers that are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.next() as usize % bound
+    }
+
+    fn unit(&mut self) -> f32 {
+        self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0
+    }
+}
+
+/// Copies of a matrix of random quants, packed, with what each weight is in exact f32.
+struct Matrix {
+    form: PackedForm,
+    copies: usize,
+    outputs: usize,
+    inputs: usize,
+    bytes: Vec<u8>,
+    exact: Vec<f32>,
+}
+
+impl Matrix {
+    fn random(random: &mut Random, form: PackedForm, [copies, outputs, inputs]: [usize; 3]) -> Self {
+        let top = if form.bits == Bits::Four { 16 } else { 256 };
+        let (mut bytes, mut units, mut exact) = (Vec::new(), Vec::new(), Vec::new());
+        let mut record = vec![0; form.strip_bytes(inputs)];
+        for first in (0..copies).flat_map(|_| (0..outputs).step_by(16)) {
+            let mut strip = Strip::new(form, inputs);
+            for slot in 0..16.min(outputs - first) {
+                let row = strip.row(slot);
+                row.quants[..inputs].iter_mut().for_each(|quant| *quant = random.below(top) as u8);
+                for (scale, min) in row.scales.iter_mut().zip(&mut *row.mins) {
+                    // As many bits as f16 keeps, tiny, like those of real files.
+                    *scale = (1024 + random.below(1024)) as f32 * 2f32.powi(-20 - random.below(3) as i32);
+                    *min = -scale.abs() * (top / 2) as f32;
+                }
+                for (k, quant) in row.quants[..inputs].iter().enumerate() {
+                    let group = k / form.group.len();
+                    exact.push(row.scales[group].mul_add(f32::from(*quant), row.mins[group]));
+                }
+            }
+            units.push(strip.pack(&mut record));
+            bytes.extend_from_slice(&record);
+        }
+        bytes.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+        Self { form, copies, outputs, inputs, bytes, exact }
+    }
+
+    fn units(&self, at: Address, copy: usize) -> Address {
+        at.plus(self.copies * self.form.records_bytes(self.outputs, self.inputs))
+            .plus(copy * self.outputs.div_ceil(16) * 4)
+    }
+
+    /// All copies as plain bf16, by the kernel.
+    fn unpacked(&self, bench: &Bench, packed: &Buffer) -> Buffer {
+        let out = bench.allocate(self.copies * self.outputs * self.inputs * 2);
+        for copy in 0..self.copies {
+            let arguments = Unpack {
+                w: packed.address().plus(copy * self.form.records_bytes(self.outputs, self.inputs)),
+                units: self.units(packed.address(), copy),
+                out: out.address().plus(copy * self.outputs * self.inputs * 2),
+                n: self.outputs as u32,
+                k: self.inputs as u32,
+            };
+            let grid = [self.outputs.div_ceil(16) as u32, self.inputs.div_ceil(256) as u32, 1];
+            let unpack = &bench.kernels.products.packed(self.form).unpack;
+            let shape = Shape { grid, threads: 128, shared_bytes: 0 };
+            bench.stream.launch(unpack, shape, &arguments).expect("a launch");
+        }
+        out
+    }
+}
+
+fn narrow(value: f32) -> u16 {
+    ((value.to_bits() + 0x7fff + (value.to_bits() >> 16 & 1)) >> 16) as u16
+}
+
+fn words(bytes: &[u8]) -> Vec<u16> {
+    bytes.as_chunks().0.iter().map(|pair| u16::from_le_bytes(*pair)).collect()
+}
+
+#[test]
+fn unpacked_weights_are_the_nearest_bf16_of_the_exact_ones() {
+    let Some(bench) = Bench::open() else { return };
+    let mut random = Random(3);
+    for form in PackedForm::ALL {
+        for [outputs, inputs] in [[16, 64], [40, 96], [7, 32], [64, 544]] {
+            let matrix = Matrix::random(&mut random, form, [1, outputs, inputs]);
+            let packed = bench.upload(&matrix.bytes);
+            let got = words(&bench.download(&matrix.unpacked(&bench, &packed)));
+            let want: Vec<u16> = matrix.exact.iter().map(|value| narrow(*value)).collect();
+            assert!(got == want, "{form:?} {outputs} x {inputs}");
+        }
+    }
+}
+
+/// A file of the reader's tests: 1,024 values that a program of the format's authors has packed.
+fn file(name: &str) -> Tensor {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../weights/tests/fixtures/gguf");
+    let checkpoint = Checkpoint::open(&folder.join(format!("{name}.gguf"))).expect("a fixture");
+    checkpoint.tensor("packed").expect("its tensor")
+}
+
+/// A tensor packed and unpacked, and the nearest bf16 of its exact values; zeros have no sign.
+fn there_and_back(bench: &Bench, tensor: &Tensor) -> [Vec<f32>; 2] {
+    let TensorForm::Affine(form) = tensor.form() else { panic!("{} is not packed", tensor.name()) };
+    let (form, inputs, outputs) = (PackedForm::of(form), tensor.cols(), tensor.rows());
+    assert!(outputs <= 16, "one strip");
+    let mut strip = Strip::new(form, inputs);
+    (0..outputs).for_each(|row| strip.read(row, tensor, row, None));
+    let mut bytes = vec![0; form.strip_bytes(inputs)];
+    let unit = strip.pack(&mut bytes);
+    bytes.extend(unit.to_le_bytes());
+    let mut exact = vec![0.0; outputs * inputs];
+    exact.chunks_exact_mut(inputs).enumerate().for_each(|(row, out)| tensor.read_f32(row, out));
+    let packed = bench.upload(&bytes);
+    let matrix = Matrix { form, copies: 1, outputs, inputs, bytes, exact };
+    let got = words(&bench.download(&matrix.unpacked(bench, &packed)));
+    let want: Vec<u16> = matrix.exact.iter().map(|value| narrow(*value)).collect();
+    [got, want].map(|all| all.iter().map(|bits| f32::from_bits(u32::from(*bits) << 16)).collect())
+}
+
+#[test]
+fn formats_with_a_fixed_zero_and_half_precision_scales_keep_every_weight() {
+    let Some(bench) = Bench::open() else { return };
+    for name in ["Q4_0", "Q5_0", "Q8_0", "IQ4_NL"] {
+        let [got, want] = there_and_back(&bench, &file(name));
+        assert!(got == want, "{name}");
+    }
+}
+
+/// Products of a half and a small integer have more bits than are kept, and random mins may be tiny beside their scales.
+#[test]
+fn other_formats_keep_nearly_every_weight_and_round_the_rest_the_other_way() {
+    let Some(bench) = Bench::open() else { return };
+    for name in ["Q4_1", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"] {
+        let [got, want] = there_and_back(&bench, &file(name));
+        let most = want.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+        let differences = || got.iter().zip(&want).map(|(got, want)| (got - want).abs());
+        let (other, error) = (differences().filter(|x| *x > 0.0).count(), differences().fold(0.0, f32::max));
+        println!(
+            "{name}: {other} of {} weights differ, by {:.1e} of the largest at most",
+            got.len(),
+            error / most
+        );
+        assert!(other * 10 < got.len() && error <= most / 128.0, "{name}: {other}, {error}");
+    }
+}
+
+/// What a product is computed with, and where to.
+struct Product<'a> {
+    matrix: &'a Matrix,
+    kernel: &'a LinearKernel,
+    w: Address,
+    x: &'a Buffer,
+    rows: usize,
+    slices: usize,
+    /// Lists and counts of experts.
+    experts: Option<[&'a Buffer; 2]>,
+}
+
+impl Product<'_> {
+    fn results(&self, bench: &Bench) -> Vec<u8> {
+        let Matrix { outputs, inputs, copies, .. } = *self.matrix;
+        let tiles = [outputs.div_ceil(self.kernel.outputs), self.rows.div_ceil(self.kernel.rows)];
+        let tile_bytes = self.kernel.outputs * self.kernel.rows * 4;
+        let partial = bench.allocate(self.slices * tiles[0] * tiles[1] * tile_bytes);
+        let finished = bench.zeros(tiles[0] * tiles[1] * 4);
+        let y = bench.zeros(self.rows * outputs * 4);
+        let [lists, counts] = self.experts.map_or([Address::NULL; 2], |both| both.map(Buffer::address));
+        let arguments = Linear {
+            w: self.w,
+            units: self.matrix.units(self.w, 0),
+            x: self.x.address(),
+            y: y.address(),
+            partial: partial.address(),
+            finished: finished.address(),
+            lists,
+            counts,
+            n: outputs as u32,
+            rows: self.rows as u32,
+            k: inputs as u32,
+            slices: self.slices as u32,
+            input_share: if self.experts.is_some() { 2 } else { 1 },
+            narrowed: 0,
+        };
+        let across = if self.experts.is_some() { copies } else { self.slices };
+        let grid = [tiles[0], across, tiles[1]].map(|side| side as u32);
+        let shape = Shape { grid, threads: 128, shared_bytes: self.kernel.shared };
+        bench.stream.launch(&self.kernel.f32, shape, &arguments).expect("a launch");
+        bench.download(&y)
+    }
+}
+
+/// Rows of random bf16.
+fn random_rows(random: &mut Random, bench: &Bench, values: usize) -> Buffer {
+    let bytes: Vec<u8> = (0..values).flat_map(|_| narrow(random.unit()).to_le_bytes()).collect();
+    bench.upload(&bytes)
+}
+
+/// Compares one product with the plain kernel's over the unpacked matrix.
+fn assert_same_bits(bench: &Bench, random: &mut Random, form: PackedForm, tile: usize, case: Case) {
+    let Case { outputs, inputs, rows, slices } = case;
+    let matrix = Matrix::random(random, form, [1, outputs, inputs]);
+    let packed = bench.upload(&matrix.bytes);
+    let plain = matrix.unpacked(bench, &packed);
+    let x = random_rows(random, bench, rows * inputs);
+    let product = |kernel, w: &Buffer| {
+        let product = Product { matrix: &matrix, kernel, w: w.address(), x: &x, rows, slices, experts: None };
+        product.results(bench)
+    };
+    let kernel = &bench.kernels.products.tiles(Form::Packed(form))[tile];
+    let same = product(kernel, &packed) == product(&bench.kernels.products.linear[0], &plain);
+    assert!(same, "{form:?}, {case:?}, tiles of {}", kernel.rows);
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    outputs: usize,
+    inputs: usize,
+    rows: usize,
+    slices: usize,
+}
+
+#[test]
+fn a_packed_product_has_the_bits_of_the_plain_one_whatever_its_shape() {
+    let Some(bench) = Bench::open() else { return };
+    let mut random = Random(7);
+    for form in PackedForm::ALL {
+        for (tile, kernel) in bench.kernels.products.tiles(Form::Packed(form)).iter().enumerate() {
+            let any = Case {
+                outputs: 4 * (1 + random.below(40)),
+                inputs: 32 * (1 + random.below(12)),
+                rows: 1 + random.below(kernel.rows * 5 / 4),
+                slices: 1 + (tile + random.below(2)) % 4,
+            };
+            // More stages than any kernel holds at once, and half a record at the end.
+            let long = Case { outputs: 20, inputs: 1184, rows: 3, slices: 1 };
+            for case in [any, long] {
+                assert_same_bits(&bench, &mut random, form, tile, case);
+            }
+        }
+    }
+}
+
+#[test]
+fn packed_experts_compute_the_rows_of_their_lists() {
+    let Some(bench) = Bench::open() else { return };
+    let mut random = Random(11);
+    for form in PackedForm::ALL {
+        let (experts, pairs) = (3, 50);
+        let matrix = Matrix::random(&mut random, form, [experts, 36, 96]);
+        let (mut lists, mut counts) = (vec![0u32; experts * pairs], vec![0u32; experts]);
+        for pair in 0..pairs {
+            let expert = random.below(experts);
+            lists[expert * pairs + counts[expert] as usize] = pair as u32;
+            counts[expert] += 1;
+        }
+        let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let (lists, counts) = (bench.upload(&bytes(&lists)), bench.upload(&bytes(&counts)));
+        let packed = bench.upload(&matrix.bytes);
+        let plain = matrix.unpacked(&bench, &packed);
+        let x = random_rows(&mut random, &bench, pairs / 2 * matrix.inputs);
+        let product = |kernel, w: &Buffer| {
+            let experts = Some([&lists, &counts]);
+            let (w, rows, slices) = (w.address(), pairs, 1);
+            Product { matrix: &matrix, kernel, w, x: &x, rows, slices, experts }.results(&bench)
+        };
+        let judged = product(&bench.kernels.products.linear[1], &plain);
+        for kernel in bench.kernels.products.tiles(Form::Packed(form)) {
+            assert!(product(kernel, &packed) == judged, "{form:?}, tiles of {}", kernel.rows);
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_packed_table_are_its_unpacked_ones() {
+    let Some(bench) = Bench::open() else { return };
+    let mut random = Random(13);
+    for form in PackedForm::ALL {
+        let matrix = Matrix::random(&mut random, form, [1, 50, 96]);
+        let packed = bench.upload(&matrix.bytes);
+        let tokens = [0u32, 7, 8, 15, 16, 49, 31];
+        let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        let (list, hidden) = (bench.upload(&bytes), bench.allocate(tokens.len() * 96 * 4));
+        let arguments = EmbedPacked {
+            tokens: list.address(),
+            chosen: list.address(),
+            table: packed.address(),
+            units: matrix.units(packed.address(), 0),
+            hidden: hidden.address(),
+            width: 96,
+            vocab: 50,
+            scale: 3.0,
+        };
+        let shape = Shape { grid: [tokens.len() as u32, 1, 1], threads: 128, shared_bytes: 0 };
+        let embed = &bench.kernels.products.packed(form).embed;
+        bench.stream.launch(embed, shape, &arguments).expect("a launch");
+        let plain = words(&bench.download(&matrix.unpacked(&bench, &packed)));
+        let want: Vec<u32> = tokens
+            .iter()
+            .flat_map(|token| plain[*token as usize * 96..][..96].iter())
+            .map(|bits| (f32::from_bits(u32::from(*bits) << 16) * 3.0).to_bits())
+            .collect();
+        let got = bench.download(&hidden);
+        let got: Vec<u32> = got.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        assert_eq!(got, want, "{form:?}");
+    }
+}
