@@ -10,11 +10,12 @@ use crate::compile::Compiler;
 use crate::driver::{Device, Stream};
 use crate::error::CudaError;
 use crate::executor::{ASKED_SHARE, CudaOptions, KV_SHARE};
-use crate::kernels::{self, BLOCK, Kernels};
+use crate::kernels::{self, BLOCK, Kernels, Variants};
 use crate::packed::choose_forms;
 use crate::plan::{Op, Plan, RowsOf};
 use crate::products::{Bench, ProductKey, ProductMemory, Products, Wanted};
 use crate::program::{Constants, Program};
+use crate::prompts::PromptForm;
 use crate::shape::{ModelShape, RowClass, StepShape};
 use crate::weights::{WeightSource, Weights};
 use crate::workspace::Workspace;
@@ -55,9 +56,7 @@ impl Tools {
             }
         };
         let mut stream = device.stream()?;
-        if !options.overlap {
-            stream.set_overlaps(false);
-        }
+        stream.set_overlaps(options.overlap);
         Ok(Self { stream, compiler, blas })
     }
 }
@@ -81,7 +80,13 @@ pub fn load(
     // Whoever has too little memory learns it before anything takes its time.
     let blocks = Budget::new(&device, &plan, &model, &step)?.blocks(options.kv_tokens)?;
     let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
-    let kernels = Kernels::load(&device, &compiler, compiled_for(spec), &plan.packed_forms())?;
+    let prompts = if options.warpgroups {
+        PromptForm::fastest(device.properties(), spec.head_dim)
+    } else {
+        PromptForm::Warps
+    };
+    let variants = Variants { forms: &plan.packed_forms(), prompts };
+    let kernels = Kernels::load(&device, &compiler, compiled_for(spec), variants)?;
     let weights =
         Weights::upload(&stream, &kernels.products, spec, &plan, &from, options.quantize, progress)?;
     let buffer = device.allocate(Workspace::bytes(&model, &step))?;

@@ -7,9 +7,10 @@ use std::path::Path;
 
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
-use ropeway_cuda::kernels::{Constants, Kernels, Linear, LinearKernel};
+use ropeway_cuda::kernels::{Constants, Kernels, Linear, LinearKernel, Variants};
 use ropeway_cuda::packed::{EmbedPacked, PackedForm, Strip, Unpack};
 use ropeway_cuda::plan::Form;
+use ropeway_cuda::prompts::PromptForm;
 use ropeway_weights::{Bits, Checkpoint, Form as TensorForm, Tensor};
 
 /// A device with all kernels.
@@ -25,7 +26,8 @@ impl Bench {
         let compiler = options.search.compiler(13).expect("a compiler");
         let compiler = Compiler::new(compiler, 90, options.cache.clone()).expect("a compiler");
         let constants = Constants { head_dim: 64, hidden: 64, capped: false };
-        let kernels = Kernels::load(&device, &compiler, constants, &PackedForm::ALL).expect("kernels");
+        let variants = Variants { forms: &PackedForm::ALL, prompts: PromptForm::Warps };
+        let kernels = Kernels::load(&device, &compiler, constants, variants).expect("kernels");
         Some(Self { stream: device.stream().expect("a stream"), kernels })
     }
 

@@ -18,8 +18,7 @@ impl Device {
         // SAFETY: the pointer is to a local.
         let status = unsafe { (self.api().stream_create)(&raw mut handle, STREAM_NON_BLOCKING) };
         self.check("cuStreamCreate", status)?;
-        let overlaps = self.properties().capability >= OVERLAPS_FROM;
-        Ok(Stream { device: self.clone(), handle, overlaps })
+        Ok(Stream { device: self.clone(), handle, overlaps: false })
     }
 
     /// A mark in a stream.
@@ -55,9 +54,9 @@ impl Stream {
         self.handle
     }
 
-    /// Whether a kernel may begin before the one in front of it is done: on by default where the device can. For measurements.
+    /// Whether a kernel may begin before the one in front of it is done. Where the device can't, it makes no difference.
     pub fn set_overlaps(&mut self, overlaps: bool) {
-        self.overlaps = overlaps;
+        self.overlaps = overlaps && self.device.properties().capability >= OVERLAPS_FROM;
     }
 
     /// The device that it belongs to.

@@ -234,6 +234,15 @@ pub struct Kernels {
     pub choose: Function,
 }
 
+/// Which of several kernels for the same work are loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Variants<'a> {
+    /// Packed forms that products are needed of.
+    pub forms: &'a [PackedForm],
+    /// What prompts attend with.
+    pub prompts: PromptForm,
+}
+
 /// Dynamic shared memory of the router at most: a row of 16,384 values and a logit for each expert.
 const ROUTER_SHARED: usize = 72 << 10;
 
@@ -241,16 +250,16 @@ const ROUTER_SHARED: usize = 72 << 10;
 const SHORT: [&str; 4] = ["attend_short_1", "attend_short_2", "attend_short_3", "attend_short_4"];
 
 impl Kernels {
-    /// Compiles what the cache does not have, and loads all: with products of these packed forms.
+    /// Compiles what the cache does not have, and loads all.
     pub fn load(
         device: &Device,
         compiler: &Compiler,
         constants: Constants,
-        forms: &[PackedForm],
+        variants: Variants<'_>,
     ) -> Result<Self, CudaError> {
+        let Variants { forms, prompts } = variants;
         let attend_shape = AttendShape::new(constants.head_dim);
         let fits = |bytes: usize| bytes <= device.properties().shared_bytes;
-        let prompts = PromptForm::fastest(device.properties(), constants.head_dim);
         if !fits(attend_shape.decode_shared.max(prompts.shared_bytes(constants.head_dim))) {
             let problem =
                 "attention needs 227 KiB of shared memory per multiprocessor, as H100 and newer have";

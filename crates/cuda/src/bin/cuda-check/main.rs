@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cuda-check [attention] [families] [encoders] [sampling] [invariance] [transfers] [speed] [loss] [--fixtures FOLDER]
-//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--without-overlap]
+//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--overlap] [--warpgroups]
 //! ```
 //! Without names, all of them; `loss` ruins a context and comes last. `--quantize` packs the random weights of `invariance` and `speed`.
 //! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
@@ -47,7 +47,8 @@ impl Task {
                 "--fixtures" => fixtures = value().into(),
                 "--cache" => options.cache = Some(value().into()),
                 "--encoder" => encoder = Some(value().into()),
-                "--without-overlap" => options.overlap = false,
+                "--overlap" => options.overlap = true,
+                "--warpgroups" => options.warpgroups = true,
                 "--quantize" => {
                     options.quantize = match value().as_str() {
                         "q4" => Some(Quantize::Q4),
