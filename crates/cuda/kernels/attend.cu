@@ -9,8 +9,8 @@
 //   short    the same for rows of up to four segments: a block takes a (row, KV head), and its warps merge in shared memory.
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
-// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so is CAPPED, whether scores are capped, and KERNELS, which of the kernels
-// are compiled: parts are compiled side by side. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there can't reach a sum.
+// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so are CAPPED, whether scores are capped, KERNELS, which of the kernels are
+// compiled (parts are compiled side by side), and DECODE_WARPS and PROMPT_STAGES, what fits into shared memory. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there can't reach a sum.
 
 #define DECODE 0
 #define SHORT 1
@@ -25,13 +25,6 @@
 #define FRAGMENTS (HEAD_DIM / 16)
 #define NONE minus_infinity()
 
-#if HEAD_DIM <= 128
-#define DECODE_WARPS 4
-#define PROMPT_STAGES 2
-#else
-#define DECODE_WARPS 2
-#define PROMPT_STAGES 1
-#endif
 #define DECODE_RING 6  // halves of blocks in flight, per warp: a segment's keys or values, and two of what follows
 #define PROMPT_WARPS 8
 

@@ -1,5 +1,6 @@
 // y[row][n] = sum over k of w[n][k] * x[row][k]: bf16 in, f32 sums. The judge of the library's products, what runs where that
 // library is missing, and the product of experts. Outputs are staged like rows; `product.cuh` says the rest.
+// WIDE_STAGES, set at compile time, is what fits into shared memory.
 
 template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear &a) {
     DYNAMIC_SHARED(bytes);
@@ -65,8 +66,8 @@ EARLY_KERNEL(linear_8_f32, Linear, 128) { linear<64, 8, 6, float>(a); }
 EARLY_KERNEL(linear_8_bf16, Linear, 128) { linear<64, 8, 6, bf16>(a); }
 EARLY_KERNEL(linear_32_f32, Linear, 128) { linear<64, 32, 6, float>(a); }
 EARLY_KERNEL(linear_32_bf16, Linear, 128) { linear<64, 32, 6, bf16>(a); }
-EARLY_KERNEL(linear_128_f32, Linear, 128) { linear<128, 128, 4, float>(a); }
-EARLY_KERNEL(linear_128_bf16, Linear, 128) { linear<128, 128, 4, bf16>(a); }
+EARLY_KERNEL(linear_128_f32, Linear, 128) { linear<128, 128, WIDE_STAGES, float>(a); }
+EARLY_KERNEL(linear_128_bf16, Linear, 128) { linear<128, 128, WIDE_STAGES, bf16>(a); }
 
 // Random weights, for measurements: uniform in -amount .. amount.
 struct Randomise {

@@ -10,7 +10,7 @@ use crate::compile::Compiler;
 use crate::driver::{Device, Stream};
 use crate::error::CudaError;
 use crate::executor::{ASKED_SHARE, CudaOptions, KV_SHARE};
-use crate::kernels::{self, BLOCK, Kernels, Variants};
+use crate::kernels::{self, AttendShape, BLOCK, Kernels, Variants};
 use crate::packed::choose_forms;
 use crate::plan::{Op, Plan, RowsOf};
 use crate::products::{Bench, ProductKey, ProductMemory, Products, Wanted};
@@ -23,6 +23,9 @@ use crate::workspace::Workspace;
 /// Blocks of keys and values at most, unless more are asked for: eight million tokens. A tiny model would have room for a thousand times as many, and
 /// the engine keeps a record of each.
 const MOST_BLOCKS: usize = 1 << 18;
+
+/// The first capability that kernels are written for.
+const OLDEST: u32 = 80;
 
 /// Where weights come from, kept for a restart.
 #[derive(Clone)]
@@ -45,6 +48,12 @@ impl Tools {
     /// What NVIDIA brings for a device.
     pub(crate) fn new(device: &Device, options: &CudaOptions) -> Result<Self, CudaError> {
         let properties = device.properties();
+        if properties.capability < OLDEST {
+            return Err(CudaError::Shape(format!(
+                "{} is older than capability 8.0 (Ampere), the first with bf16 matrix instructions",
+                properties.name
+            )));
+        }
         let major = properties.driver_version / 1000;
         let compiler =
             Compiler::new(options.search.compiler(major)?, properties.capability, options.cache.clone())?;
@@ -76,7 +85,7 @@ pub fn load(
     choose_forms(&mut plan, spec, &from, options.quantize)?;
     let model = ModelShape::new(spec, &plan)?;
     let device = Device::open(&options.search, options.ordinal)?;
-    let step = StepShape::new(&model, options.step_tokens, options.step_rows);
+    let step = step_shape(&device, &model, options)?;
     // Whoever has too little memory learns it before anything takes its time.
     let blocks = Budget::new(&device, &plan, &model, &step)?.blocks(options.kv_tokens)?;
     let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
@@ -86,7 +95,7 @@ pub fn load(
         PromptForm::Warps
     };
     let variants = Variants { forms: &plan.packed_forms(), prompts };
-    let kernels = Kernels::load(&device, &compiler, compiled_for(spec), variants)?;
+    let kernels = Kernels::load(&device, &compiler, compiled_for(spec, &device), variants)?;
     let weights =
         Weights::upload(&stream, &kernels.products, spec, &plan, &from, options.quantize, progress)?;
     let buffer = device.allocate(Workspace::bytes(&model, &step))?;
@@ -112,9 +121,20 @@ pub fn load(
     Ok(program)
 }
 
+/// The sizes of a model's steps on a device.
+pub(crate) fn step_shape(
+    device: &Device,
+    model: &ModelShape,
+    options: &CudaOptions,
+) -> Result<StepShape, CudaError> {
+    let attend = AttendShape::new(model.head_dim, device.properties().shared_bytes)?;
+    Ok(StepShape::new(model, &attend, options.step_tokens, options.step_rows))
+}
+
 /// The constants of a model's kernels.
-pub fn compiled_for(spec: &DecoderSpec) -> kernels::Constants {
+fn compiled_for(spec: &DecoderSpec, device: &Device) -> kernels::Constants {
     kernels::Constants {
+        shared_bytes: device.properties().shared_bytes,
         head_dim: spec.head_dim,
         hidden: spec.hidden,
         capped: spec.attention.softcap.is_some(),

@@ -9,9 +9,9 @@ use crate::driver::Device;
 use crate::error::CudaError;
 use crate::executor::{CudaExecutor, CudaOptions};
 use crate::kernels::BLOCK;
-use crate::load::Budget;
+use crate::load::{Budget, step_shape};
 use crate::plan::Plan;
-use crate::shape::{ModelShape, StepShape};
+use crate::shape::ModelShape;
 use crate::workspace::Workspace;
 
 /// Memory that a context takes by itself, about: the second one is not there yet when memory is shared out.
@@ -49,7 +49,7 @@ fn shared_tokens(models: [&Checkpoint; 2], options: &CudaOptions) -> Result<usiz
         let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
         let plan = Plan::new(&spec);
         let model = ModelShape::new(&spec, &plan)?;
-        let step = StepShape::new(&model, options.step_tokens, options.step_rows);
+        let step = step_shape(&device, &model, options)?;
         together.weights += plan.weight_bytes();
         together.workspace += Workspace::bytes(&model, &step);
         together.block += model.block_bytes();

@@ -287,7 +287,8 @@ impl Run<'_> {
             Decodes::Segments => {
                 // As many blocks as run at once: each takes items in turn.
                 let per_part = (stream.device().properties().shared_bytes / attend.decode_shared).clamp(1, 2);
-                let shape = blocks([parts * per_part, 1, 1], attend.decode_threads, attend.decode_shared);
+                let shape =
+                    blocks([parts * per_part, 1, 1], attend.decode_warps as u32 * 32, attend.decode_shared);
                 stream.launch(&kernels.attend_decode, shape, &arguments)?;
             }
         }

@@ -7,7 +7,7 @@ use ropeway_model::DecoderSpec;
 use ropeway_model::spec::MlpSpec;
 
 use crate::error::CudaError;
-use crate::kernels::{BLOCK, ROUTE_HEADS, SEGMENT, STRETCH, TILES};
+use crate::kernels::{AttendShape, BLOCK, ROUTE_HEADS, SEGMENT, STRETCH, TILES};
 use crate::plan::Plan;
 
 /// Row counts that work is launched for. Small steps are latency; above, rows that nobody asked for cost as much as others.
@@ -165,20 +165,14 @@ pub struct StepShape {
 
 impl StepShape {
     /// For steps of at most so many tokens and rows.
-    pub fn new(model: &ModelShape, tokens: usize, rows: usize) -> Self {
+    pub fn new(model: &ModelShape, attend: &AttendShape, tokens: usize, rows: usize) -> Self {
         let tokens = RowClass::of(tokens).rows();
         let rows = RowClass::of(rows.min(tokens)).rows();
         let most_segments = rows * model.context.div_ceil(SEGMENT);
-        // Shared memory holds the keys and values of this many blocks, and of a row's segments in one block.
-        let (few_blocks, short_segments) = match model.head_dim {
-            ..=64 => (2 * SHORT_BLOCKS, TILES),
-            65..=128 => (SHORT_BLOCKS, TILES),
-            _ => (0, TILES - 1),
-        };
-        let few_rows = few_blocks / (model.kv_heads * model.parts());
+        let few_rows = attend.few_blocks * SHORT_BLOCKS / (model.kv_heads * model.parts());
         let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(TILES * rows);
         let table_entries = ((rows + 64) * model.context.div_ceil(BLOCK)).min(MOST_TABLE_ENTRIES);
-        Self { tokens, rows, items, table_entries, few_rows, short_segments }
+        Self { tokens, rows, items, table_entries, few_rows, short_segments: attend.short_segments }
     }
 }
 

@@ -3,6 +3,7 @@
 mod emulator;
 mod fixtures;
 
+use fixtures::rows::{LongCase, bits};
 use fixtures::{Case, cases, relative_error};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
 use ropeway_cuda::plan::Form;
@@ -98,71 +99,20 @@ fn floats_packed_to_4_bits_while_loading_have_the_cpu_s_quants() {
     }
 }
 
-/// A small model with a long window, whose sequences have many segments.
-fn long_model(
-    options: &CudaOptions,
-    head_dim: usize,
-    window: Option<usize>,
-    quantize: Option<Quantize>,
-) -> CudaExecutor {
-    let config = serde_json::json!({
-        "model_type": "mistral", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": head_dim, "max_position_embeddings": 2048,
-        "sliding_window": window, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"
-    });
-    let spec = ropeway_model::DecoderSpec::from_hugging_face(&config).expect("a configuration");
-    let options = CudaOptions {
-        kv_tokens: Some(40 * 1024),
-        step_tokens: 256,
-        step_rows: 256,
-        quantize,
-        ..options.clone()
-    };
-    CudaExecutor::random(spec, 7, options).expect("a model")
-}
-
 #[test]
 fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whatever_its_segments() {
     let Some(options) = emulator::options() else { return };
+    let case = LongCase { head_dim: 16, window: None, quantize: None, crowds: &[0, 150] };
     // Heads of 64 and 128 values attend by warpgroup products in prompts: the emulated GPU is a Hopper.
-    for (head_dim, window, quantize) in [
-        (16, None, None),
-        (16, Some(200), None),
-        (64, Some(200), None),
-        (128, None, None),
-        (16, None, Some(Quantize::Q4)),
+    for case in [
+        case,
+        LongCase { window: Some(200), ..case },
+        LongCase { head_dim: 64, window: Some(200), crowds: &[0], ..case },
+        LongCase { head_dim: 128, crowds: &[0], ..case },
+        LongCase { quantize: Some(Quantize::Q4), ..case },
     ] {
-        let mut executor = long_model(&options, head_dim, window, quantize);
-        let tokens: Vec<u32> = (0..700).map(|index| index * 7919 % 64).collect();
-        let table: Vec<BlockId> = (0..22).map(|block| BlockId(21 - block)).collect();
-        let mut prompt = Vec::new();
-        for start in (0..700).step_by(175) {
-            let mut batch = Batch::default();
-            batch.push_chunk(&tokens[start..start + 175], start, &table);
-            batch.score(174, 0, &SamplingParams::greedy());
-            executor.execute(&batch, &mut StepOutput::default()).expect("a step");
-            prompt.push(executor.logits(1).expect("logits").remove(0));
-        }
-        // 699 has six segments, the others two to five; 150 rows are too many for the kernel of few rows.
-        for (index, position) in [174, 349, 524, 699].into_iter().enumerate() {
-            for crowd in if head_dim == 16 { vec![0, 150] } else { vec![0] } {
-                let mut batch = Batch::default();
-                for other in 0..crowd {
-                    batch.push_chunk(&[other % 64], 0, &[BlockId(100 + other)]);
-                }
-                batch.push_chunk(&[tokens[position]], position, &table);
-                batch.score(crowd as usize, 0, &SamplingParams::greedy());
-                executor.execute(&batch, &mut StepOutput::default()).expect("a step");
-                let row = executor.logits(1).expect("logits").remove(0);
-                let case = format!("{head_dim} {window:?} {quantize:?} {position} {crowd}");
-                assert_eq!(bits(&row), bits(&prompt[index]), "{case}");
-            }
-        }
+        case.check(&options);
     }
-}
-
-fn bits(row: &[f32]) -> Vec<u32> {
-    row.iter().map(|x| x.to_bits()).collect()
 }
 
 /// One case per head dimension and kind of layer; the others differ in data only.

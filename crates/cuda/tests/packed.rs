@@ -25,7 +25,12 @@ impl Bench {
         let device = Device::open(&options.search, 0).expect("a device");
         let compiler = options.search.compiler(13).expect("a compiler");
         let compiler = Compiler::new(compiler, 90, options.cache.clone()).expect("a compiler");
-        let constants = Constants { head_dim: 64, hidden: 64, capped: false };
+        let constants = Constants {
+            head_dim: 64,
+            hidden: 64,
+            capped: false,
+            shared_bytes: device.properties().shared_bytes,
+        };
         let variants = Variants { forms: &PackedForm::ALL, prompts: PromptForm::Warps };
         let kernels = Kernels::load(&device, &compiler, constants, variants).expect("kernels");
         Some(Self { stream: device.stream().expect("a stream"), kernels })

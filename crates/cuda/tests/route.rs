@@ -85,8 +85,14 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
     let compiler = options.search.compiler(13).expect("a compiler");
     let compiler =
         Compiler::new(compiler, device.properties().capability, options.cache.clone()).expect("one");
-    let constants = Constants { head_dim: case.head_dim, hidden: 64, capped: false };
+    let constants = Constants {
+        head_dim: case.head_dim,
+        hidden: 64,
+        capped: false,
+        shared_bytes: device.properties().shared_bytes,
+    };
     let source = sources(constants, PromptForm::Warps)
+        .expect("sources")
         .into_iter()
         .find(|source| source.name == "route")
         .expect("a source");

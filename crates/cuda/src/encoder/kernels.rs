@@ -52,11 +52,13 @@ pub struct EncoderConstants {
     pub hidden: usize,
     /// Values of a head.
     pub head_dim: usize,
+    /// Bytes of shared memory that a block may have.
+    pub shared_bytes: usize,
 }
 
 /// All sources of an encoder.
 pub fn sources(constants: EncoderConstants) -> Vec<Source> {
-    let EncoderConstants { hidden, head_dim } = constants;
+    let EncoderConstants { hidden, head_dim, shared_bytes } = constants;
     let threads = row_threads(hidden);
     let defines = vec![
         format!("ROW_THREADS={threads}"),
@@ -64,7 +66,7 @@ pub fn sources(constants: EncoderConstants) -> Vec<Source> {
         format!("HEAD_DIM={head_dim}"),
     ];
     let encode = source("encode", &with_activation(include_str!("../../kernels/encode.cu")), defines);
-    vec![encode, linear_source()]
+    vec![encode, linear_source(shared_bytes)]
 }
 
 /// Every kernel of an encoder, loaded.
@@ -87,7 +89,8 @@ pub struct EncoderKernels {
 impl EncoderKernels {
     /// Compiles what the cache does not have, and loads all.
     pub fn load(device: &Device, compiler: &Compiler, spec: &EncoderSpec) -> Result<Self, CudaError> {
-        let constants = EncoderConstants { hidden: spec.hidden, head_dim: spec.head_dim };
+        let shared_bytes = device.properties().shared_bytes;
+        let constants = EncoderConstants { hidden: spec.hidden, head_dim: spec.head_dim, shared_bytes };
         let modules = load_all(device, &compile_all(compiler, &sources(constants))?)?;
         let [encode, linear] = &modules[..] else { unreachable!("every source makes a module") };
         let attend_shared = TILES * TILE * (spec.head_dim * 2 + 16);
@@ -98,7 +101,7 @@ impl EncoderKernels {
             attend: encode.function("encode_attend", attend_shared)?,
             activate: encode.function("encode_activate", 0)?,
             pool: encode.function("encode_pool", 0)?,
-            products: ProductKernels::load(linear, Vec::new())?,
+            products: ProductKernels::load(linear, Vec::new(), shared_bytes)?,
             row_threads: row_threads(spec.hidden) as u32,
             attend_shared,
         })

@@ -1,14 +1,16 @@
 //! The kernels: their sources, compiled and loaded, and the arguments they take, field for field as in `kernels/*.cu`.
 //!
-//! `products`: those of matrix products; `route`: how heads are shared out.
+//! `attention`: how attention fits into shared memory; `products`: those of matrix products; `route`: how heads are shared out.
 
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
+mod attention;
 mod products;
 mod route;
 
 use sha2::{Digest, Sha256};
 
+pub use self::attention::AttendShape;
 pub(crate) use self::products::linear_source;
 pub use self::products::{LinearKernel, ProductKernels};
 pub use self::route::{RouteKernel, RouteShape};
@@ -130,6 +132,8 @@ pub struct Constants {
     pub hidden: usize,
     /// Whether attention's scores are capped.
     pub capped: bool,
+    /// Bytes of shared memory that a block may have.
+    pub shared_bytes: usize,
 }
 
 impl Constants {
@@ -145,61 +149,37 @@ pub(crate) fn row_threads(width: usize) -> usize {
 }
 
 /// A part of the attention kernels.
-pub(crate) fn attend(constants: Constants, part: &str) -> Source {
+pub(crate) fn attend(constants: Constants, shape: &AttendShape, part: &str) -> Source {
     let defines = vec![
         format!("HEAD_DIM={}", constants.head_dim),
         format!("CAPPED={}", u32::from(constants.capped)),
         format!("KERNELS={part}"),
+        format!("DECODE_WARPS={}", shape.decode_warps),
+        format!("PROMPT_STAGES={}", shape.prompt_stages),
     ];
     source("attend", include_str!("../../kernels/attend.cu"), defines)
 }
 
 /// All sources of a model.
-pub fn sources(constants: Constants, prompts: PromptForm) -> Vec<Source> {
+pub fn sources(constants: Constants, prompts: PromptForm) -> Result<Vec<Source>, CudaError> {
+    let shape = AttendShape::new(constants.head_dim, constants.shared_bytes)?;
     let threads = constants.row_threads();
     let groups = constants.hidden.div_ceil(4 * threads);
     let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
-    vec![
+    Ok(vec![
         source("rows", &with_activation(include_str!("../../kernels/rows.cu")), rows),
-        linear_source(),
+        linear_source(constants.shared_bytes),
         source(
             "route",
             include_str!("../../kernels/route.cu"),
             vec![format!("HEAD_DIM={}", constants.head_dim)],
         ),
-        attend(constants, "DECODE"),
-        attend(constants, "SHORT"),
-        prompts.source(constants),
+        attend(constants, &shape, "DECODE"),
+        attend(constants, &shape, "SHORT"),
+        prompts.source(constants, &shape),
         source("experts", include_str!("../../kernels/experts.cu"), Vec::new()),
         source("sample", include_str!("../../kernels/sample.cu"), Vec::new()),
-    ]
-}
-
-/// Shared memory and threads of decode attention for a head dimension; the constants of `attend.cu`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttendShape {
-    /// Threads of a block of the decode kernel.
-    pub decode_threads: u32,
-    /// Its shared memory.
-    pub decode_shared: usize,
-    /// Shared memory of the kernel for few rows.
-    pub few_shared: usize,
-    /// Shared memory of the kernels for rows of one to four segments, per segment.
-    pub short_shared: usize,
-}
-
-impl AttendShape {
-    /// For heads of so many values.
-    pub fn new(head_dim: usize) -> Self {
-        let half = BLOCK * (head_dim * 2 + 16);
-        let warps = if head_dim <= 128 { 4 } else { 2 };
-        Self {
-            decode_threads: warps * 32,
-            decode_shared: warps as usize * 6 * half,
-            few_shared: 4 * 6 * half,
-            short_shared: 4 * half,
-        }
-    }
+    ])
 }
 
 /// Every kernel, loaded.
@@ -258,21 +238,17 @@ impl Kernels {
         variants: Variants<'_>,
     ) -> Result<Self, CudaError> {
         let Variants { forms, prompts } = variants;
-        let attend_shape = AttendShape::new(constants.head_dim);
-        let fits = |bytes: usize| bytes <= device.properties().shared_bytes;
-        if !fits(attend_shape.decode_shared.max(prompts.shared_bytes(constants.head_dim))) {
-            let problem =
-                "attention needs 227 KiB of shared memory per multiprocessor, as H100 and newer have";
-            return Err(CudaError::Shape(problem.into()));
-        }
-        let mut sources = sources(constants, prompts);
-        sources.extend(forms.iter().map(|form| packed_source(*form)));
+        let attend_shape = AttendShape::new(constants.head_dim, constants.shared_bytes)?;
+        let mut sources = sources(constants, prompts)?;
+        sources.extend(forms.iter().map(|form| packed_source(*form, constants.shared_bytes)));
         let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
         let [rows, linear, route, attend, short, prompt, experts, sample, packed @ ..] = &modules[..] else {
             unreachable!("every source makes a module")
         };
-        let packed = packed.iter().zip(forms).map(|(module, form)| PackedKernels::load(module, *form));
+        let shared_bytes = constants.shared_bytes;
+        let packed =
+            packed.iter().zip(forms).map(|(module, form)| PackedKernels::load(module, *form, shared_bytes));
         Ok(Self {
             digest: images.iter().fold(Sha256::new(), Sha256::chain_update).finalize().into(),
             embed: rows.function("embed", 0)?,
@@ -281,20 +257,19 @@ impl Kernels {
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
             move_block: rows.function("move_block", 0)?,
-            products: ProductKernels::load(linear, packed.collect::<Result<_, _>>()?)?,
+            products: ProductKernels::load(linear, packed.collect::<Result<_, _>>()?, shared_bytes)?,
             route: RouteKernel::load(route, constants.head_dim)?,
             route_any: route.function("route_any", 0)?,
             attend_decode: attend.function("attend_decode", attend_shape.decode_shared)?,
-            attend_few: fits(attend_shape.few_shared)
+            attend_few: (attend_shape.few_blocks > 0)
                 .then(|| attend.function("attend_few", attend_shape.few_shared))
                 .transpose()?,
             attend_short: SHORT
                 .into_iter()
-                .zip(1..)
-                .filter(|(_, segments)| fits(segments * attend_shape.short_shared))
+                .zip(1..=attend_shape.short_segments)
                 .map(|(name, segments)| short.function(name, segments * attend_shape.short_shared))
                 .collect::<Result<_, _>>()?,
-            attend_prompt: PromptKernel::find(prompts, prompt, constants.head_dim)?,
+            attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
             attend_shape,
             router: experts.function("router", ROUTER_SHARED)?,
             lists: experts.function("lists", 0)?,

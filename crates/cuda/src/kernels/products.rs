@@ -11,9 +11,10 @@ use super::product_source;
 /// Bytes of 64 inputs of one output or row.
 const BLOCK_BYTES: usize = 128;
 
-/// The source of products of plain weights.
-pub(crate) fn linear_source() -> Source {
-    product_source("linear", include_str!("../../kernels/linear.cu"), Vec::new())
+/// The source of products of plain weights, for so many bytes of shared memory in a block.
+pub(crate) fn linear_source(shared_bytes: usize) -> Source {
+    let defines = vec![format!("WIDE_STAGES={}", WIDE.stages_in(shared_bytes))];
+    product_source("linear", include_str!("../../kernels/linear.cu"), defines)
 }
 
 /// One form of the own product: rows that a block computes.
@@ -39,16 +40,27 @@ struct Tile {
     stages: usize,
 }
 
+const WIDE: Tile = Tile { names: ["linear_128_f32", "linear_128_bf16"], outputs: 128, rows: 128, stages: 4 };
+
 const TILES: [Tile; 3] = [
     Tile { names: ["linear_8_f32", "linear_8_bf16"], outputs: 64, rows: 8, stages: 6 },
     Tile { names: ["linear_32_f32", "linear_32_bf16"], outputs: 64, rows: 32, stages: 6 },
-    Tile { names: ["linear_128_f32", "linear_128_bf16"], outputs: 128, rows: 128, stages: 4 },
+    WIDE,
 ];
 
 impl Tile {
-    fn load(&self, module: &Module) -> Result<LinearKernel, CudaError> {
-        let Tile { names: [f32, bf16], outputs, rows, stages } = *self;
-        let shared = stages * (outputs + rows) * BLOCK_BYTES;
+    /// Stages that fit, all of them on large GPUs.
+    fn stages_in(&self, shared_bytes: usize) -> usize {
+        self.stages.min(shared_bytes / self.stage_bytes())
+    }
+
+    fn stage_bytes(&self) -> usize {
+        (self.outputs + self.rows) * BLOCK_BYTES
+    }
+
+    fn load(&self, module: &Module, shared_bytes: usize) -> Result<LinearKernel, CudaError> {
+        let Tile { names: [f32, bf16], outputs, rows, .. } = *self;
+        let shared = self.stages_in(shared_bytes) * self.stage_bytes();
         let (f32, bf16) = (module.function(f32, shared)?, module.function(bf16, shared)?);
         Ok(LinearKernel { f32, bf16, outputs, rows, shared })
     }
@@ -67,9 +79,13 @@ pub struct ProductKernels {
 
 impl ProductKernels {
     /// From the compiled [`linear_source`].
-    pub(crate) fn load(module: &Module, packed: Vec<PackedKernels>) -> Result<Self, CudaError> {
+    pub(crate) fn load(
+        module: &Module,
+        packed: Vec<PackedKernels>,
+        shared_bytes: usize,
+    ) -> Result<Self, CudaError> {
         Ok(Self {
-            linear: TILES.iter().map(|tile| tile.load(module)).collect::<Result<_, _>>()?,
+            linear: TILES.iter().map(|tile| tile.load(module, shared_bytes)).collect::<Result<_, _>>()?,
             randomise: module.function("randomise", 0)?,
             packed,
         })

@@ -19,9 +19,13 @@ arguments! {
     RandomisePacked { w: Address, units: Address, words: u64, strips: u32, low: u32, high: u32, unit: f32, seed: u32, }
 }
 
-/// The source for a form.
-pub fn packed_source(form: PackedForm) -> Source {
-    let defines = vec![format!("BITS={}", form.width()), format!("PARTS={}", form.parts())];
+/// The source for a form, for so many bytes of shared memory in a block.
+pub fn packed_source(form: PackedForm, shared_bytes: usize) -> Source {
+    let defines = vec![
+        format!("BITS={}", form.width()),
+        format!("PARTS={}", form.parts()),
+        format!("WIDE_SHARED={}", WIDE.shared.min(shared_bytes)),
+    ];
     product_source("packed", include_str!("../../kernels/packed.cu"), defines)
 }
 
@@ -36,17 +40,24 @@ struct Tile {
     shared: usize,
 }
 
+const WIDE: Tile = Tile { name: "packed_128", outputs: 128, rows: 128, records: 1, shared: 104 << 10 };
+
 const TILES: [Tile; 4] = [
     Tile { name: "packed_8", outputs: 64, rows: 8, records: 2, shared: 52 << 10 },
     Tile { name: "packed_32", outputs: 64, rows: 32, records: 2, shared: 72 << 10 },
     Tile { name: "packed_64", outputs: 64, rows: 64, records: 1, shared: 72 << 10 },
-    Tile { name: "packed_128", outputs: 128, rows: 128, records: 1, shared: 104 << 10 },
+    WIDE,
 ];
 
 impl Tile {
-    fn load(&self, module: &Module, form: PackedForm) -> Result<LinearKernel, CudaError> {
+    fn load(
+        &self,
+        module: &Module,
+        form: PackedForm,
+        shared_bytes: usize,
+    ) -> Result<LinearKernel, CudaError> {
         let stage = self.records * (self.outputs / 16 * form.record_bytes() + self.rows * 128);
-        let shared = self.shared / stage * stage;
+        let shared = self.shared.min(shared_bytes) / stage * stage;
         // One kernel writes both kinds of results, as its arguments say.
         let (f32, bf16) = (module.function(self.name, shared)?, module.function(self.name, shared)?);
         Ok(LinearKernel { f32, bf16, outputs: self.outputs, rows: self.rows, shared })
@@ -68,10 +79,13 @@ pub struct PackedKernels {
 
 impl PackedKernels {
     /// From the compiled [`packed_source`].
-    pub(crate) fn load(module: &Module, form: PackedForm) -> Result<Self, CudaError> {
+    pub(crate) fn load(module: &Module, form: PackedForm, shared_bytes: usize) -> Result<Self, CudaError> {
         Ok(Self {
             form,
-            linear: TILES.iter().map(|tile| tile.load(module, form)).collect::<Result<_, _>>()?,
+            linear: TILES
+                .iter()
+                .map(|tile| tile.load(module, form, shared_bytes))
+                .collect::<Result<_, _>>()?,
             unpack: module.function("unpack", 0)?,
             embed: module.function("embed_packed", 0)?,
             randomise: module.function("randomise_packed", 0)?,

@@ -4,7 +4,8 @@ pub mod trial;
 
 use crate::compile::Source;
 use crate::driver::{DriverError, Function, Module, Properties, Shape, Stream};
-use crate::kernels::{self, Attend, BLOCK, Constants, PROMPT_ROWS, SEGMENT, TILES};
+use crate::error::CudaError;
+use crate::kernels::{self, Attend, AttendShape, Constants, PROMPT_ROWS, SEGMENT};
 
 /// How the two computing warpgroups of a block share its tensor cores; the constants of `attend_hopper.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,9 +41,9 @@ impl PromptForm {
     }
 
     /// What is compiled for it.
-    pub fn source(self, constants: Constants) -> Source {
-        let Self::Warpgroups(schedule) = self else { return kernels::attend(constants, "PROMPT") };
-        let mut source = kernels::attend(constants, "HOPPER");
+    pub fn source(self, constants: Constants, shape: &AttendShape) -> Source {
+        let Self::Warpgroups(schedule) = self else { return kernels::attend(constants, shape, "PROMPT") };
+        let mut source = kernels::attend(constants, shape, "HOPPER");
         let more = [include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/attend_hopper.cu")];
         source.text = format!("{}\n{}", source.text, more.join("\n"));
         source.defines.push(format!("PING_PONG={}", u32::from(schedule.ping_pong)));
@@ -51,12 +52,9 @@ impl PromptForm {
     }
 
     /// Shared memory of a block.
-    pub fn shared_bytes(self, head_dim: usize) -> usize {
+    pub fn shared_bytes(self, head_dim: usize, shape: &AttendShape) -> usize {
         match self {
-            Self::Warps => {
-                let stages = if head_dim <= 128 { 2 } else { 1 };
-                2 * stages * TILES * BLOCK * (head_dim * 2 + 16)
-            }
+            Self::Warps => shape.prompt_shared,
             // Two slots of queries, keys and values each, and their barriers.
             Self::Warpgroups(_) => 2 * (PROMPT_ROWS + 2 * SEGMENT) * head_dim * 2 + 12 * 8,
         }
@@ -87,8 +85,9 @@ pub struct PromptKernel {
 
 impl PromptKernel {
     /// Finds a form's kernel in its module.
-    pub fn find(form: PromptForm, module: &Module, head_dim: usize) -> Result<Self, DriverError> {
-        let shared_bytes = form.shared_bytes(head_dim);
+    pub fn find(form: PromptForm, module: &Module, constants: Constants) -> Result<Self, CudaError> {
+        let shape = AttendShape::new(constants.head_dim, constants.shared_bytes)?;
+        let shared_bytes = form.shared_bytes(constants.head_dim, &shape);
         let function = module.function(form.entry(), shared_bytes)?;
         Ok(Self { function, threads: form.threads(), shared_bytes })
     }
@@ -121,7 +120,8 @@ mod tests {
         for head_dim in [64, 128] {
             let form = fastest(90, head_dim);
             assert_eq!(form, PromptForm::Warpgroups(Schedule::default()));
-            assert!(form.shared_bytes(head_dim) <= 227 << 10);
+            let shape = AttendShape::new(head_dim, 227 << 10).unwrap();
+            assert!(form.shared_bytes(head_dim, &shape) <= 227 << 10);
         }
         for (capability, head_dim) in
             [(80, 128), (89, 64), (100, 128), (90, 16), (90, 80), (90, 96), (90, 256)]

@@ -7,7 +7,7 @@ use crate::compile::Compiler;
 use crate::driver::{Address, Buffer, Device, DriverError, Stream};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
-use crate::kernels::{Attend, BLOCK, Constants};
+use crate::kernels::{Attend, AttendShape, BLOCK, Constants};
 use crate::sections::{Filler, Sections};
 use crate::shape::{ModelShape, RowClass, StepShape};
 
@@ -31,9 +31,13 @@ impl Laboratory {
     /// Compiles forms for every head dimension that has several, side by side, so that the cache has them.
     pub fn prepare(&self, forms: &[PromptForm]) -> Result<(), CudaError> {
         let shapes = [(64, false), (64, true), (128, false), (128, true)];
-        let constants = shapes.map(|(head_dim, capped)| Constants { head_dim, hidden: 0, capped });
-        let sources: Vec<_> =
-            constants.iter().flat_map(|constants| forms.iter().map(|form| form.source(*constants))).collect();
+        let shared_bytes = self.stream.device().properties().shared_bytes;
+        let mut sources = Vec::new();
+        for (head_dim, capped) in shapes {
+            let shape = AttendShape::new(head_dim, shared_bytes)?;
+            let constants = Constants { head_dim, hidden: 0, capped, shared_bytes };
+            sources.extend(forms.iter().map(|form| form.source(constants, &shape)));
+        }
         let compiler = &self.compiler;
         std::thread::scope(|scope| {
             let compile = |source| scope.spawn(move || compiler.compiled(source).map(drop));
@@ -45,9 +49,11 @@ impl Laboratory {
 
     /// A kernel for a trial.
     pub fn kernel(&self, form: PromptForm, trial: &Trial) -> Result<PromptKernel, CudaError> {
-        let compiled = self.compiler.compiled(&form.source(trial.constants()))?;
+        let constants = trial.constants(self.stream.device());
+        let shape = AttendShape::new(constants.head_dim, constants.shared_bytes)?;
+        let compiled = self.compiler.compiled(&form.source(constants, &shape))?;
         let module = self.stream.device().module(&compiled.image)?;
-        Ok(PromptKernel::find(form, &module, trial.head_dim)?)
+        PromptKernel::find(form, &module, constants)
     }
 }
 
@@ -120,8 +126,13 @@ impl Trial {
         positions.map(seen).sum::<usize>() as f64 * (4 * self.heads * self.head_dim) as f64
     }
 
-    fn constants(&self) -> Constants {
-        Constants { head_dim: self.head_dim, hidden: self.heads * self.head_dim, capped: self.cap.is_some() }
+    fn constants(&self, device: &Device) -> Constants {
+        Constants {
+            head_dim: self.head_dim,
+            hidden: self.heads * self.head_dim,
+            capped: self.cap.is_some(),
+            shared_bytes: device.properties().shared_bytes,
+        }
     }
 
     fn tokens(&self) -> usize {
@@ -186,7 +197,8 @@ impl Trial {
         let values = self.tokens() * self.heads * self.head_dim;
         let queries: Vec<u16> = (0..values).map(|_| numbers.bf16()).collect();
         let (model, tokens) = (self.model(), self.tokens());
-        let step = StepShape::new(&model, tokens, tokens);
+        let attend = AttendShape::new(self.head_dim, stream.device().properties().shared_bytes)?;
+        let step = StepShape::new(&model, &attend, tokens, tokens);
         let sections = Sections::new(&model, &step, RowClass::of(tokens));
         let mut words = vec![0u32; sections.bytes() / 4];
         Filler::fill(sections, &[self.window], &mut words, &batch, &mut Vec::new())

@@ -46,6 +46,19 @@ static size_t memory() {
     return bytes;
 }
 
+// Capability and bytes of shared memory: what is written in the file that ROPEWAY_EMULATED_CARD names, else a Hopper's.
+struct Card { int capability, shared; };
+static Card card() {
+    const char *name = getenv("ROPEWAY_EMULATED_CARD");
+    FILE *file = name ? fopen(name, "r") : nullptr;
+    Card card = {90, 232448};
+    if (file) {
+        if (fscanf(file, "%d %d", &card.capability, &card.shared) != 2) card = {0, 0};
+        fclose(file);
+    }
+    return card;
+}
+
 extern "C" {
 Result cuInit(unsigned) { return 0; }
 Result cuDriverGetVersion(int *version) { *version = 13000; return 0; }
@@ -53,7 +66,7 @@ Result cuDeviceGetCount(int *count) { *count = 1; return 0; }
 Result cuDeviceGet(int *device, int index) { *device = index; return index == 0 ? 0 : 101; }
 Result cuDeviceGetName(char *name, int bytes, int) { snprintf(name, bytes, "emulated GPU"); return 0; }
 Result cuDeviceGetAttribute(int *value, int attribute, int) {
-    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 3 : attribute == 97 ? 232448 : 0;
+    *value = attribute == 75 ? card().capability / 10 : attribute == 76 ? card().capability % 10 : attribute == 16 ? 3 : attribute == 97 ? card().shared : 0;
     return 0;
 }
 Result cuCtxCreate_v2(void **context, unsigned, int) { *context = current = new Context{false}; return 0; }
@@ -125,7 +138,7 @@ Result cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *
 struct LaunchConfig { unsigned grid[3], block[3], shared; void *stream; const void *attributes; unsigned attribute_count; };
 Result cuLaunchKernelEx(const LaunchConfig *config, void *function, void **parameters, void **) {
     Function *f = (Function *)function;
-    if (config->shared > 232448) return 1;
+    if (config->shared > (unsigned)card().shared) return 1;
     const unsigned gx = config->grid[0], gy = config->grid[1], gz = config->grid[2], threads = config->block[0];
     auto emulate = (void (*)(void (*)(const void *), const void *, const unsigned *, unsigned))dlsym(f->module->library, "ropeway_emulate");
     std::string arguments((const char *)parameters[0], f->bytes);

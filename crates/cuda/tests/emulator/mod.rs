@@ -49,6 +49,11 @@ pub fn loss() -> PathBuf {
     std::env::var_os("ROPEWAY_EMULATED_LOSS").expect("an emulator was built").into()
 }
 
+/// The file that says which capability and how many bytes of shared memory the device has.
+pub fn card() -> PathBuf {
+    std::env::var_os("ROPEWAY_EMULATED_CARD").expect("an emulator was built").into()
+}
+
 /// The file that says how many bytes of memory the device has.
 pub fn memory() -> PathBuf {
     std::env::var_os("ROPEWAY_EMULATED_MEMORY").expect("an emulator was built").into()
@@ -75,6 +80,7 @@ fn build() -> Result<Emulator, String> {
     unsafe {
         std::env::set_var("ROPEWAY_EMULATOR", &sources);
         std::env::set_var("ROPEWAY_EMULATED_LOSS", folder.join(format!("loss.{process}")));
+        std::env::set_var("ROPEWAY_EMULATED_CARD", folder.join(format!("card.{process}")));
         std::env::set_var("ROPEWAY_EMULATED_MEMORY", folder.join(format!("memory.{process}")));
     }
     Ok(Emulator { folder })

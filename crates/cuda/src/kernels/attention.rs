@@ -1,0 +1,93 @@
+//! How attention's kernels fit into a GPU's shared memory: warps, stages and segments of a block. No row's bits depend on them.
+
+use super::{BLOCK, TILES};
+use crate::error::CudaError;
+
+/// Halves of blocks that a warp of the decode kernel has in flight, as in `attend.cu`.
+const RING: usize = 6;
+
+/// Warps of the kernel for few rows, as in `attend.cu`.
+const FEW_WARPS: usize = 4;
+
+/// Shapes of the attention kernels for a head dimension and a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttendShape {
+    /// Warps of a block of the decode kernel.
+    pub decode_warps: usize,
+    /// Its shared memory.
+    pub decode_shared: usize,
+    /// Blocks of the kernel for few rows that a multiprocessor has room for, at most two.
+    pub few_blocks: usize,
+    /// Its shared memory.
+    pub few_shared: usize,
+    /// Segments up to which a block takes a whole row.
+    pub short_segments: usize,
+    /// Shared memory of such a block, per segment.
+    pub short_shared: usize,
+    /// Segments of keys and values that a block of the prompt kernel holds.
+    pub prompt_stages: usize,
+    /// Its shared memory.
+    pub prompt_shared: usize,
+}
+
+impl AttendShape {
+    /// For heads of so many values, and so many bytes of shared memory in a block.
+    pub fn new(head_dim: usize, shared_bytes: usize) -> Result<Self, CudaError> {
+        // A block's keys or values, in rows of an odd number of 16-byte pieces.
+        let half = BLOCK * (head_dim * 2 + 16);
+        let warps: &[usize] = if head_dim <= 128 { &[4, 2, 1] } else { &[2, 1] };
+        let stages: &[usize] = if head_dim <= 128 { &[2, 1] } else { &[1] };
+        let prompt = |stages: usize| 2 * stages * TILES * half;
+        let decode_warps = warps.iter().copied().find(|warps| warps * RING * half <= shared_bytes);
+        let prompt_stages = stages.iter().copied().find(|stages| prompt(*stages) <= shared_bytes);
+        let (Some(decode_warps), Some(prompt_stages)) = (decode_warps, prompt_stages) else {
+            return Err(CudaError::Shape(format!(
+                "attention with heads of {head_dim} values needs {} KiB of shared memory per multiprocessor, this GPU has {}",
+                prompt(1).max(RING * half).div_ceil(1024),
+                shared_bytes / 1024
+            )));
+        };
+        let few_shared = FEW_WARPS * RING * half;
+        let short_shared = TILES * half;
+        Ok(Self {
+            decode_warps,
+            decode_shared: decode_warps * RING * half,
+            few_blocks: (shared_bytes / few_shared).min(2),
+            few_shared,
+            short_segments: (shared_bytes / short_shared).min(TILES),
+            short_shared,
+            prompt_stages,
+            prompt_shared: prompt(prompt_stages),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOPPER: usize = 232_448;
+    const AMPERE: usize = 166_912;
+    const GAMING: usize = 101_376;
+
+    #[test]
+    fn smaller_gpus_have_fewer_warps_stages_and_segments() {
+        let shape = |head_dim, shared| {
+            let shape = AttendShape::new(head_dim, shared).unwrap();
+            (shape.decode_warps, shape.few_blocks, shape.short_segments, shape.prompt_stages)
+        };
+        assert_eq!(shape(128, HOPPER), (4, 1, 4, 2));
+        assert_eq!(shape(64, HOPPER), (4, 2, 4, 2));
+        assert_eq!(shape(256, HOPPER), (2, 0, 3, 1));
+        assert_eq!(shape(128, AMPERE), (2, 0, 4, 2));
+        assert_eq!(shape(256, AMPERE), (1, 0, 2, 1));
+        assert_eq!(shape(128, GAMING), (1, 0, 2, 1));
+        assert_eq!(shape(64, GAMING), (2, 0, 4, 2));
+    }
+
+    #[test]
+    fn heads_that_do_not_fit_are_told_what_they_need() {
+        let error = AttendShape::new(256, GAMING).unwrap_err().to_string();
+        assert!(error.contains("needs 132 KiB") && error.contains("has 99"), "{error}");
+    }
+}
