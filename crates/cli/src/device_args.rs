@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ropeway_cuda::driver::driver_major;
-use ropeway_cuda::libraries::Search;
+use ropeway_cuda::libraries::{LibraryError, Search};
 use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions, Pair};
 use ropeway_hub::Config;
 use ropeway_model::{DecoderSpec, LoadError, Quantize, RopeScalingChoice, StepLimits};
@@ -181,7 +181,7 @@ impl Device {
 
 /// What the first GPU can run; whoever has a GPU is told why it is not used.
 fn try_first<T>(load: impl Fn(usize) -> Result<T, CudaError>) -> Option<T> {
-    if driver_major(&search()).is_err() {
+    if matches!(driver_major(&search()), Err(LibraryError::NoDriver(_))) {
         return None;
     }
     match load(0) {

@@ -23,7 +23,7 @@ pub fn load(
     options: &EmbedderOptions,
 ) -> Result<Option<Embedder>, Failure> {
     let options = &with_large_batches(options);
-    let only_cpu = options.load.quantize.map(|_| "packing weights as bytes");
+    let only_cpu = options.load.quantize.map(|_| "--int8 (--embed-int8 of `serve`)");
     let model = device.choose(only_cpu, |ordinal| load_on(ordinal, checkpoint, options))?;
     Ok(model.map(|model| Embedder::on_device(checkpoint, model, options)).transpose()?)
 }

@@ -220,7 +220,7 @@ DEVICE void merge_panel(Total &total, int panel, const Merges &m, const float (&
                 }
 }
 // The weighted values of a segment, merged into the total panel by panel.
-DEVICE void add_segment(Total &total, const u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory, u32 group) {
+DEVICE void add_segment(Total &total, u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory, u32 group) {
     float v[8][4];
     await_turn(group);
     await_full(memory.values);
@@ -229,7 +229,7 @@ DEVICE void add_segment(Total &total, const u32 (&p)[TILES * 2][4], const Merges
         issue_values(v, p, slot_bytes(memory.values) + panel * PANEL);
         if (panel == PANELS - 1) pass_turn(group);
         product_wait<0>();
-        product_results(v);
+        product_results(v), product_operands(p);
         merge_panel(total, panel, m, v);
     }
     release(memory.values);
@@ -253,9 +253,9 @@ DEVICE void begin_segment(float (&v)[8][4], Total &total, float (&s)[TILES][4][4
     scores_ready(s);
     release(memory.keys);
 }
-DEVICE void finish_segment(float (&v)[8][4], Total &total, const Merges &m, Memory &memory) {
+DEVICE void finish_segment(float (&v)[8][4], Total &total, u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory) {
     product_wait<0>();
-    product_results(v);
+    product_results(v), product_operands(p);
     release(memory.values);
     merge_panel(total, PANELS - 1, m, v);
 }
@@ -302,9 +302,9 @@ DEVICE void attend_segments(Total &total, const Sight &sight, Memory &memory, u6
         const Merges m = weigh_segment(p, s, r, total);
         if (OVERLAP) begin_segment(v, total, s, p, m, memory, queries, group);
         else add_segment(total, p, m, memory, group), compute_scores(s, memory, queries);
-        if (OVERLAP && !LATE) finish_segment(v, total, m, memory);
+        if (OVERLAP && !LATE) finish_segment(v, total, p, m, memory);
         score_segment(s, r, g, sight, a);
-        if (OVERLAP && LATE) finish_segment(v, total, m, memory);
+        if (OVERLAP && LATE) finish_segment(v, total, p, m, memory);
     }
     const Merges m = weigh_segment(p, s, r, total);
     add_segment(total, p, m, memory, group);

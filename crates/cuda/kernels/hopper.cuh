@@ -58,6 +58,12 @@ template <int N> DEVICE void product_results(float (&d)[N][4]) {
     for (int j = 0; j < N; j++) asm volatile("" : RESULTS_4(d[j])::"memory");
 }
 
+// Keeps the registers of an A operand until here: to the compiler it is done with once its product is issued.
+template <int N> DEVICE void product_operands(u32 (&a)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; n++) asm volatile("" : "+r"(a[n][0]), "+r"(a[n][1]), "+r"(a[n][2]), "+r"(a[n][3])::"memory");
+}
+
 DEVICE void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // A barrier of `count` arrivals; its phases are counted from 0. The wait with parity 1 passes before phase 0 is complete.

@@ -69,8 +69,10 @@ template <int BN, int BLOCKS> DEVICE void copy_rows(char *to, const Linear &a, c
         const u32 piece = (kb + block + own) * 8 + c;
         const bool inside = piece < a.k / 8;
 #pragma unroll
-        for (int i = 0; i < (BN + 15) / 16; i++)
-            copy16(to + block * BN * 128 + i * 2048, (const uint4 *)a.x + sources.begin[i] + piece, inside && sources.begin[i] != NO_ROW);
+        for (int i = 0; i < (BN + 15) / 16; i++) {
+            const bool there = inside && sources.begin[i] != NO_ROW;
+            copy16(to + block * BN * 128 + i * 2048, (const uint4 *)a.x + (there ? sources.begin[i] + piece : 0), there);
+        }
     }
 }
 

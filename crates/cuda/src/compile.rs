@@ -7,6 +7,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sha2::{Digest, Sha256};
 
@@ -155,10 +156,13 @@ fn read(size: impl FnOnce(*mut usize) -> c_int, fill: impl FnOnce(*mut c_char) -
     out
 }
 
-fn keep(place: &Path, image: &[u8]) -> std::io::Result<()> {
+pub(crate) fn keep(place: &Path, image: &[u8]) -> std::io::Result<()> {
+    // Several models of a process may keep the same at the same time.
+    static KEPT: AtomicUsize = AtomicUsize::new(0);
     let folder = place.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let beside = place.with_extension(format!("{}.part", std::process::id()));
+    let number = KEPT.fetch_add(1, Ordering::Relaxed);
+    let beside = place.with_extension(format!("{}-{number}.part", std::process::id()));
     std::fs::write(&beside, image)?;
     std::fs::rename(&beside, place)
 }

@@ -75,6 +75,19 @@ impl Default for CudaOptions {
 }
 
 impl CudaOptions {
+    /// What a checkpoint holds, with the window that is asked for.
+    pub(crate) fn spec_of(&self, checkpoint: &Checkpoint) -> Result<DecoderSpec, CudaError> {
+        self.with_window(DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?)
+    }
+
+    fn with_window(&self, spec: DecoderSpec) -> Result<DecoderSpec, CudaError> {
+        if self.context.is_none() && self.rope_scaling.is_none() {
+            return Ok(spec);
+        }
+        let context = self.context.unwrap_or(spec.context);
+        Ok(spec.with_context(context, self.rope_scaling).map_err(LoadError::from)?)
+    }
+
     /// Tokens of KV memory that fit into `bytes`, for a model or for several together; whole blocks, at least one.
     pub fn kv_tokens_in<'a>(
         bytes: u64,
@@ -105,25 +118,21 @@ impl CudaExecutor {
         options: CudaOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
-        let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
+        let spec = options.spec_of(checkpoint)?;
         Self::build(spec, Source::Checkpoint(checkpoint.clone()), options, progress)
     }
 
     /// A model with random weights: for measurements.
     pub fn random(spec: DecoderSpec, seed: u32, options: CudaOptions) -> Result<Self, CudaError> {
-        Self::build(spec, Source::Random(seed), options, &mut |_, _| {})
+        Self::build(options.with_window(spec)?, Source::Random(seed), options, &mut |_, _| {})
     }
 
     fn build(
-        mut spec: DecoderSpec,
+        spec: DecoderSpec,
         source: Source,
         options: CudaOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
-        if options.context.is_some() || options.rope_scaling.is_some() {
-            let context = options.context.unwrap_or(spec.context);
-            spec = spec.with_context(context, options.rope_scaling).map_err(LoadError::from)?;
-        }
         let loaded = Loaded::new(&spec, &source, &options, progress)?;
         let limits = *loaded.limits();
         // Started again, it has to have room for as much as the engine knows of.
@@ -158,6 +167,7 @@ impl CudaExecutor {
     pub fn logits(&mut self, rows: usize) -> Result<Vec<Vec<f32>>, CudaError> {
         let Some(loaded) = &mut self.loaded else { return Ok(Vec::new()) };
         let Program { stream, workspace, model, .. } = loaded.program();
+        stream.device().enter()?;
         let mut pinned = stream.device().allocate_pinned(rows * model.vocab * 4)?;
         let bytes = rows * model.vocab * 4;
         stream.download(&mut pinned, workspace.logits, bytes)?;

@@ -49,7 +49,9 @@ pub enum LibraryError {
         package: String,
     },
     /// A library without a function that it should have.
-    #[error("{library} has no function `{symbol}`; it is older than CUDA 12, or damaged: update it")]
+    #[error(
+        "{library} has no function `{symbol}`; it is older than CUDA 12.4 (driver 550), or damaged: update it"
+    )]
     Symbol {
         /// What was opened.
         library: String,
@@ -191,7 +193,10 @@ fn package(stem: &str, major: i32) -> String {
 
 fn builtins_beside(compiler: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(compiler.parent()?).ok()?;
-    let is_builtins = |name: &OsStr| name.to_string_lossy().starts_with("libnvrtc-builtins.so.");
+    // Several versions may lie side by side: `libnvrtc.so.13` goes with `libnvrtc-builtins.so.13.x`.
+    let major = compiler.file_name()?.to_string_lossy().split(".so.").nth(1)?.split('.').next()?.to_owned();
+    let start = format!("libnvrtc-builtins.so.{major}");
+    let is_builtins = |name: &OsStr| name.to_string_lossy().starts_with(&start);
     entries.flatten().map(|entry| entry.path()).find(|path| path.file_name().is_some_and(is_builtins))
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Both have room for keys and values of as many tokens, each in a context of its own.
 
-use ropeway_model::{DecoderSpec, LoadError};
 use ropeway_weights::Checkpoint;
 
 use crate::driver::Device;
@@ -10,8 +9,10 @@ use crate::error::CudaError;
 use crate::executor::{CudaExecutor, CudaOptions};
 use crate::kernels::BLOCK;
 use crate::load::{Budget, step_shape};
+use crate::packed::choose_forms;
 use crate::plan::Plan;
 use crate::shape::ModelShape;
+use crate::weights::WeightSource;
 use crate::workspace::Workspace;
 
 /// Memory that a context takes by itself, about: the second one is not there yet when memory is shared out.
@@ -46,8 +47,9 @@ fn shared_tokens(models: [&Checkpoint; 2], options: &CudaOptions) -> Result<usiz
     let free = device.memory()?.free.saturating_sub(CONTEXT_BYTES);
     let mut together = Budget { free, weights: 0, workspace: 0, block: 0 };
     for checkpoint in models {
-        let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
-        let plan = Plan::new(&spec);
+        let spec = options.spec_of(checkpoint)?;
+        let mut plan = Plan::new(&spec);
+        choose_forms(&mut plan, &spec, &WeightSource::Checkpoint(checkpoint), options.quantize)?;
         let model = ModelShape::new(&spec, &plan)?;
         let step = step_shape(&device, &model, options)?;
         together.weights += plan.weight_bytes();

@@ -25,6 +25,9 @@ const PARTIAL_BYTES: usize = 128 << 20;
 /// Most entries of all block tables of a step.
 const MOST_TABLE_ENTRIES: usize = 4 << 20;
 
+/// Most inputs of a matrix: a row of it is uploaded in one piece.
+const MOST_INPUTS: usize = 1 << 20;
+
 /// A number of rows that work is launched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowClass(usize);
@@ -80,6 +83,9 @@ impl ModelShape {
             plan.matrices.iter().find(|m| !m.inputs.is_multiple_of(8) || !m.outputs.is_multiple_of(4))
         {
             return refuse(format!("a matrix of {} x {} is not aligned", matrix.outputs, matrix.inputs));
+        }
+        if let Some(matrix) = plan.matrices.iter().find(|matrix| matrix.inputs > MOST_INPUTS) {
+            return refuse(format!("a matrix of {} inputs is longer than {MOST_INPUTS}", matrix.inputs));
         }
         if spec.hidden > 16384 {
             return refuse(format!("a residual stream of {} values is wider than 16384", spec.hidden));

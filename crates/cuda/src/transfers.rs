@@ -65,6 +65,8 @@ impl Transfers {
         block: BlockId,
         bytes: &mut [u8],
     ) -> Result<(), CudaError> {
+        // The exports' stream does not wait for the steps'; a block may have been imported just now.
+        self.imports.iter().try_for_each(|import| import.done.synchronize())?;
         let Staging { packed, pinned, .. } = &mut self.out;
         move_block(program, &self.exports, block, packed, Direction::Out)?;
         self.exports.download(pinned, packed.address(), bytes.len())?;

@@ -25,7 +25,7 @@ const NAME: &str = "cuda";
 /// A major version of CUDA whose libraries can be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CudaMajor {
-    /// For drivers from 525 on.
+    /// For drivers from 550 on.
     Twelve,
     /// For drivers from 580 on.
     Thirteen,

@@ -4,8 +4,6 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::libraries::Opened;
-
 /// Declares a table of a library's functions, loaded by name. All of them return a status.
 macro_rules! functions {
     ($(#[$doc:meta])* $table:ident { $($field:ident = $symbol:literal($($argument:ty),*);)* }) => {
@@ -13,10 +11,10 @@ macro_rules! functions {
         pub(crate) struct $table {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             /// Keeps the functions where they are.
-            _library: Opened,
+            _library: $crate::libraries::Opened,
         }
         impl $table {
-            pub(crate) fn load(library: Opened) -> Result<Self, $crate::libraries::LibraryError> {
+            pub(crate) fn load(library: $crate::libraries::Opened) -> Result<Self, $crate::libraries::LibraryError> {
                 // SAFETY: the signatures are those of the library's documentation, and the library lives as long as the table.
                 $(let $field = unsafe { library.function($symbol)? };)*
                 Ok(Self { $($field,)* _library: library })
@@ -60,6 +58,7 @@ functions! {
         context_create = "cuCtxCreate_v2"(*mut Handle, c_uint, c_int);
         context_destroy = "cuCtxDestroy_v2"(Handle);
         context_set = "cuCtxSetCurrent"(Handle);
+        context_pop = "cuCtxPopCurrent_v2"(*mut Handle);
         memory_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
         memory_allocate = "cuMemAlloc_v2"(*mut u64, usize);
         memory_free = "cuMemFree_v2"(u64);
@@ -95,7 +94,7 @@ functions! {
 /// Not enough memory.
 const OUT_OF_MEMORY: c_int = 2;
 /// Statuses after which every further call fails: the context must be made anew.
-const LOST: [c_int; 14] = [46, 201, 214, 220, 700, 702, 709, 714, 715, 716, 717, 718, 719, 999];
+const LOST: [c_int; 16] = [46, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999];
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

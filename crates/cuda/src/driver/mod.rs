@@ -82,11 +82,18 @@ impl Drop for Context {
     }
 }
 
-/// The newest major version of CUDA that this machine's driver knows. Needs no GPU that works.
-pub fn driver_major(search: &Search) -> Result<i32, DeviceError> {
-    let (api, mut version) = (Api::load(search.driver()?)?, 0);
+functions! {
+    /// What every driver has, however old.
+    VersionApi {
+        version = "cuDriverGetVersion"(*mut c_int);
+    }
+}
+
+/// The newest major version of CUDA that this machine's driver knows, 0 if it does not say. Needs no GPU that works.
+pub fn driver_major(search: &Search) -> Result<i32, LibraryError> {
+    let (api, mut version) = (VersionApi::load(search.driver()?)?, 0);
     // SAFETY: the pointer is to a local.
-    check(&api, "cuDriverGetVersion", unsafe { (api.driver_version)(&raw mut version) })?;
+    unsafe { (api.version)(&raw mut version) };
     Ok(version / 1000)
 }
 
@@ -108,6 +115,9 @@ impl Device {
             let properties = properties(&api, device)?;
             let mut handle = std::ptr::null_mut();
             check(&api, "cuCtxCreate", (api.context_create)(&raw mut handle, 0, device))?;
+            // What is created is also pushed; threads enter it when they use it.
+            let mut pushed = std::ptr::null_mut();
+            check(&api, "cuCtxPopCurrent", (api.context_pop)(&raw mut pushed))?;
             Context { api, handle, properties }
         };
         let device = Self(Arc::new(context));

@@ -118,7 +118,11 @@ impl Stream {
         let (mut graph, mut executable) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: capturing began above; the graph is destroyed once it is instantiated.
         let status = unsafe { (api.capture_end)(self.handle, &raw mut graph) };
-        worked?;
+        if let Err(error) = worked {
+            // SAFETY: the graph of a broken capture is null or the driver's own.
+            unsafe { (api.graph_destroy)(graph) };
+            return Err(error);
+        }
         self.device.check("cuStreamEndCapture", status)?;
         // SAFETY: as above.
         let status = unsafe {

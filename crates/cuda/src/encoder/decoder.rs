@@ -7,7 +7,7 @@ use ropeway_model::encoder::device::{Asked, DeviceEncoder, DeviceFacts, DeviceFa
 use ropeway_model::encoder::{Pooling, Texts};
 use ropeway_weights::Checkpoint;
 
-use super::{MOST_LOSSES, given_up};
+use super::{Losses, given_up};
 use crate::error::CudaError;
 use crate::executor::{CudaExecutor, CudaOptions};
 use crate::kernels::BLOCK;
@@ -18,7 +18,7 @@ pub struct CudaTextDecoder {
     executor: CudaExecutor,
     tokens: usize,
     is_lost: bool,
-    losses: usize,
+    losses: Losses,
 }
 
 impl CudaTextDecoder {
@@ -37,7 +37,7 @@ impl CudaTextDecoder {
             ..options
         };
         let executor = CudaExecutor::load(checkpoint, options, progress)?;
-        Ok(Self { executor, tokens, is_lost: false, losses: 0 })
+        Ok(Self { executor, tokens, is_lost: false, losses: Losses::default() })
     }
 
     /// One line about where it runs.
@@ -87,17 +87,21 @@ impl DeviceEncoder for CudaTextDecoder {
     }
 
     fn encode(&mut self, texts: &Texts<'_>, asked: Asked) -> Result<Encoded, DeviceFailure> {
-        if self.losses >= MOST_LOSSES {
+        if self.losses.are_too_many() {
             return Err(given_up());
         }
         if asked.vectors.is_none() {
             return Ok(Encoded::default());
         }
         match self.run(texts) {
-            Ok(vectors) => Ok(Encoded { vectors, scores: Vec::new() }),
+            Ok(vectors) => {
+                self.losses.pass();
+                Ok(Encoded { vectors, scores: Vec::new() })
+            }
             Err(error) => {
                 if matches!(error, ExecutorError::Lost(_)) {
-                    (self.is_lost, self.losses) = (true, self.losses + 1);
+                    self.is_lost = true;
+                    self.losses.count();
                 }
                 Err(DeviceFailure(error.to_string()))
             }

@@ -35,7 +35,13 @@ use crate::products::{Bench, ProductKey, Products, Wanted};
 use crate::shape::RowClass;
 
 /// A device is given up after it was lost so often.
-pub(crate) const MOST_LOSSES: usize = 3;
+const MOST_LOSSES: usize = 3;
+
+/// Passes after which an earlier loss is forgotten.
+const SOUND: usize = 1000;
+
+/// Memory that is left alone: a model beside this one needs some for its steps.
+const RESERVE: usize = 1 << 30;
 
 /// An encoder on a GPU, loaded again when the device was lost.
 pub struct CudaEncoder {
@@ -45,7 +51,7 @@ pub struct CudaEncoder {
     options: CudaOptions,
     tokens: usize,
     loaded: Option<Loaded>,
-    losses: usize,
+    losses: Losses,
 }
 
 /// The head of a cross-encoder, but for its first matrix.
@@ -82,7 +88,7 @@ impl CudaEncoder {
         let tokens = RowClass::of(tokens).rows();
         let loaded = Loaded::new(checkpoint, &spec, tokens, &options, progress)?;
         let checkpoint = checkpoint.clone();
-        Ok(Self { spec, head, checkpoint, options, tokens, loaded: Some(loaded), losses: 0 })
+        Ok(Self { spec, head, checkpoint, options, tokens, loaded: Some(loaded), losses: Losses::default() })
     }
 
     /// One line about where it runs.
@@ -94,8 +100,8 @@ impl CudaEncoder {
     fn run(&mut self, texts: &Texts<'_>, asked: Asked) -> Result<Encoded, CudaError> {
         if self.loaded.is_none() {
             let (checkpoint, options) = (&self.checkpoint, &self.options);
-            let loaded = Loaded::new(checkpoint, &self.spec, self.tokens, options, &mut |_, _| {})?;
-            self.loaded = Some(loaded);
+            let loaded = Loaded::new(checkpoint, &self.spec, self.tokens, options, &mut |_, _| {});
+            self.loaded = Some(loaded.inspect_err(|_| self.losses.count())?);
         }
         let Some(loaded) = &mut self.loaded else { return Ok(Encoded::default()) };
         loaded.pass(texts)?;
@@ -107,13 +113,41 @@ impl CudaEncoder {
         Ok(Encoded { vectors: vectors.unwrap_or_default(), scores })
     }
 
-    /// Forgets a device that is lost, so that the next pass loads it again.
+    /// Forgets a device that is lost, so that the next pass loads it again. What was queued on another one is over before its memory is
+    /// used again.
     fn notice(&mut self, error: &CudaError) -> DeviceFailure {
-        if matches!(error, CudaError::Driver(driver) if driver.is_lost()) {
-            self.losses += 1;
+        let over = self.loaded.as_ref().map(|loaded| loaded.net.stream.synchronize());
+        if over.is_some_and(|over| over.is_err_and(|error| error.is_lost())) {
+            self.losses.count();
             self.loaded = None;
         }
         DeviceFailure(error.to_string())
+    }
+}
+
+/// How often a device was lost lately.
+#[derive(Clone, Copy, Debug, Default)]
+struct Losses {
+    count: usize,
+    /// Good passes since the last one.
+    passes: usize,
+}
+
+impl Losses {
+    fn count(&mut self) {
+        *self = Self { count: self.count + 1, passes: 0 };
+    }
+
+    /// A pass went well; after many of them what was before is forgotten.
+    fn pass(&mut self) {
+        self.passes += 1;
+        if self.passes >= SOUND {
+            *self = Self::default();
+        }
+    }
+
+    fn are_too_many(&self) -> bool {
+        self.count >= MOST_LOSSES
     }
 }
 
@@ -135,10 +169,13 @@ impl DeviceEncoder for CudaEncoder {
     }
 
     fn encode(&mut self, texts: &Texts<'_>, asked: Asked) -> Result<Encoded, DeviceFailure> {
-        if self.losses >= MOST_LOSSES {
+        if self.losses.are_too_many() {
             return Err(given_up());
         }
-        self.run(texts, asked).map_err(|error| self.notice(&error))
+        texts.check(self.tokens, &self.spec).map_err(|problem| DeviceFailure(problem.into()))?;
+        let encoded = self.run(texts, asked).map_err(|error| self.notice(&error))?;
+        self.losses.pass();
+        Ok(encoded)
     }
 }
 
@@ -161,6 +198,24 @@ fn check(spec: &EncoderSpec) -> Result<(), CudaError> {
     Ok(())
 }
 
+/// Whether weights and a pass fit beside what is on the device.
+fn check_memory(device: &Device, weights: usize, working: usize) -> Result<(), CudaError> {
+    device.enter()?;
+    let free = device.memory()?.free;
+    // A small card has no use for a large reserve.
+    let reserve = RESERVE.min(free / 8);
+    if free - reserve >= weights + working {
+        return Ok(());
+    }
+    Err(CudaError::Memory(format!(
+        "the GPU has {} free; the model's weights need {}, a pass {}, and {} stay free for others. Run it on the CPU with `--device cpu`",
+        gigabytes(free),
+        gigabytes(weights),
+        gigabytes(working),
+        gigabytes(reserve),
+    )))
+}
+
 impl Loaded {
     fn new(
         checkpoint: &Checkpoint,
@@ -170,19 +225,11 @@ impl Loaded {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
         let device = Device::open(&options.search, options.ordinal)?;
-        let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
-        let kernels = EncoderKernels::load(&device, &compiler, spec)?;
         let (packing, layout) = Packing::of(checkpoint, spec)?;
         let (weights, working) = (packing.bytes(), Memory::bytes(spec, tokens));
-        let free = device.memory()?.free;
-        if free < weights + working {
-            return Err(CudaError::Memory(format!(
-                "the GPU has {} free; the model's weights need {} and a pass of {tokens} tokens {}. Run it on the CPU with `--device cpu`",
-                gigabytes(free),
-                gigabytes(weights),
-                gigabytes(working),
-            )));
-        }
+        check_memory(&device, weights, working)?;
+        let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
+        let kernels = EncoderKernels::load(&device, &compiler, spec)?;
         let weights = packing.upload(&stream, layout, progress)?;
         let buffer = device.allocate(working)?;
         let memory = Memory::new(spec, tokens, &buffer, &stream)?;

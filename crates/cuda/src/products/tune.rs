@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Choice, Launch, ProductKey, Products, Recipe};
 use crate::blas::{Blas, Operands, ProductShape, Splits};
+use crate::compile::keep;
 use crate::driver::{Address, Event, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{ProductKernels, Randomise};
@@ -210,9 +211,7 @@ fn remembered(place: &Path) -> Option<HashMap<String, Choice>> {
 
 /// A memory that can't be written costs time at the next start, nothing else.
 fn remember(place: &Path, known: &HashMap<String, Choice>) {
-    let beside = place.with_extension("part");
-    let written = serde_json::to_vec(known).ok().and_then(|text| std::fs::write(&beside, text).ok());
-    if written.is_some() {
-        let _ = std::fs::rename(beside, place);
+    if let Ok(text) = serde_json::to_vec(known) {
+        let _ = keep(place, &text);
     }
 }

@@ -59,6 +59,9 @@ static Card card() {
     return card;
 }
 
+// A thread that has entered no context can do nothing.
+#define NEEDS_A_CONTEXT if (!current) return 201
+
 extern "C" {
 Result cuInit(unsigned) { return 0; }
 Result cuDriverGetVersion(int *version) { *version = 13000; return 0; }
@@ -70,10 +73,11 @@ Result cuDeviceGetAttribute(int *value, int attribute, int) {
     return 0;
 }
 Result cuCtxCreate_v2(void **context, unsigned, int) { *context = current = new Context{false}; return 0; }
+Result cuCtxPopCurrent_v2(void **context) { *context = current; current = nullptr; return 0; }
 Result cuCtxDestroy_v2(void *context) { if (context == current) current = nullptr; delete (Context *)context; return 0; }
 Result cuCtxSetCurrent(void *context) { current = (Context *)context; return 0; }
-Result cuMemGetInfo_v2(size_t *free, size_t *total) { *free = *total = memory(); return 0; }
-Result cuMemAlloc_v2(Address *address, size_t bytes) {
+Result cuMemGetInfo_v2(size_t *free, size_t *total) { NEEDS_A_CONTEXT; *free = *total = memory(); return 0; }
+Result cuMemAlloc_v2(Address *address, size_t bytes) { NEEDS_A_CONTEXT;
     void *p = nullptr;
     if (posix_memalign(&p, 256, bytes ? bytes : 1)) return 2;
     memset(p, 0xff, bytes);  // what was not written is NaN
@@ -81,22 +85,22 @@ Result cuMemAlloc_v2(Address *address, size_t bytes) {
     return 0;
 }
 Result cuMemFree_v2(Address address) { free((void *)address); return 0; }
-Result cuMemHostAlloc(void **p, size_t bytes, unsigned) { return posix_memalign(p, 256, bytes ? bytes : 1) ? 2 : 0; }
+Result cuMemHostAlloc(void **p, size_t bytes, unsigned) { NEEDS_A_CONTEXT; return posix_memalign(p, 256, bytes ? bytes : 1) ? 2 : 0; }
 Result cuMemFreeHost(void *p) { free(p); return 0; }
-Result cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, void *) { act([=] { memcpy((void *)to, from, bytes); }); return 0; }
-Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, void *) { act([=] { memcpy(to, (void *)from, bytes); }); return 0; }
+Result cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, void *) { NEEDS_A_CONTEXT; act([=] { memcpy((void *)to, from, bytes); }); return 0; }
+Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, void *) { NEEDS_A_CONTEXT; act([=] { memcpy(to, (void *)from, bytes); }); return 0; }
 Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void *) { act([=] { memcpy((void *)to, (void *)from, bytes); }); return 0; }
-Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void *) { act([=] { memset((void *)to, value, bytes); }); return 0; }
-Result cuStreamCreate(void **stream, unsigned) { *stream = (void *)1; return 0; }
+Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void *) { NEEDS_A_CONTEXT; act([=] { memset((void *)to, value, bytes); }); return 0; }
+Result cuStreamCreate(void **stream, unsigned) { NEEDS_A_CONTEXT; *stream = (void *)1; return 0; }
 Result cuStreamDestroy_v2(void *) { return 0; }
 Result cuStreamSynchronize(void *) { return status(); }
 Result cuStreamBeginCapture_v2(void *, int) { capturing = new Graph; return 0; }
 Result cuStreamEndCapture(void *, void **graph) { *graph = capturing; capturing = nullptr; return 0; }
 Result cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long) { *executable = new Graph(*(Graph *)graph); return 0; }
-Result cuGraphLaunch(void *executable, void *) { for (auto &what : *(Graph *)executable) what(); return 0; }
+Result cuGraphLaunch(void *executable, void *) { NEEDS_A_CONTEXT; for (auto &what : *(Graph *)executable) what(); return 0; }
 Result cuGraphExecDestroy(void *executable) { delete (Graph *)executable; return 0; }
 Result cuGraphDestroy(void *graph) { delete (Graph *)graph; return 0; }
-Result cuEventCreate(void **event, unsigned) { *event = new Event; return 0; }
+Result cuEventCreate(void **event, unsigned) { NEEDS_A_CONTEXT; *event = new Event; return 0; }
 Result cuEventDestroy_v2(void *event) { delete (Event *)event; return 0; }
 Result cuEventRecord(void *event, void *) { act([=] { ((Event *)event)->passed = std::chrono::steady_clock::now(); }); return 0; }
 Result cuEventSynchronize(void *) { return status(); }
@@ -105,7 +109,7 @@ Result cuEventElapsedTime(float *milliseconds, void *begin, void *end) {
     *milliseconds = std::chrono::duration<float, std::milli>(passed).count();
     return 0;
 }
-Result cuModuleLoadData(void **module, const void *image) {
+Result cuModuleLoadData(void **module, const void *image) { NEEDS_A_CONTEXT;
     // The image is a shared library with its length in front.
     uint64_t bytes;
     memcpy(&bytes, image, 8);
@@ -136,7 +140,7 @@ Result cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *
     return 0;
 }
 struct LaunchConfig { unsigned grid[3], block[3], shared; void *stream; const void *attributes; unsigned attribute_count; };
-Result cuLaunchKernelEx(const LaunchConfig *config, void *function, void **parameters, void **) {
+Result cuLaunchKernelEx(const LaunchConfig *config, void *function, void **parameters, void **) { NEEDS_A_CONTEXT;
     Function *f = (Function *)function;
     if (config->shared > (unsigned)card().shared) return 1;
     const unsigned gx = config->grid[0], gy = config->grid[1], gz = config->grid[2], threads = config->block[0];

@@ -92,6 +92,7 @@ template <int N> static void product_wait() {
     emulator::pause(emulator::WARP);
 }
 template <int N> static void product_results(float (&)[N][4]) {}
+template <int N> static inline void product_operands(u32 (&)[N][4]) {}
 static inline void publish_writes() {
     for (u32 piece : emulator::current->copied) emulator::unpublished[piece] = false;
     emulator::current->copied.clear();

@@ -101,6 +101,34 @@ pub struct Texts<'a> {
     pub rows: &'a [Range<usize>],
 }
 
+impl Texts<'_> {
+    /// Whether a pass of at most `most` tokens can run them; the problem if not.
+    pub fn check(&self, most: usize, spec: &EncoderSpec) -> Result<(), &'static str> {
+        let is_kind = |kind: &u8| usize::from(*kind) < spec.token_types;
+        let mut next = 0;
+        let mut follows = |rows: &Range<usize>| rows.start == std::mem::replace(&mut next, rows.end);
+        let problems = [
+            (self.tokens.len() > most, "the pass has more tokens than it has memory for"),
+            (
+                self.tokens.iter().any(|token| *token as usize >= spec.vocab),
+                "a token is outside the vocabulary",
+            ),
+            (!self.types.is_empty() && self.types.len() != self.tokens.len(), "not every token has a type"),
+            (spec.token_types > 0 && !self.types.iter().all(is_kind), "a token's type is outside its table"),
+            (self.rows.iter().any(Range::is_empty), "a text is empty"),
+            (
+                self.rows.iter().any(|rows| rows.len() > spec.max_tokens),
+                "a text is longer than the model can take",
+            ),
+            (!self.rows.iter().all(&mut follows), "the texts don't follow each other"),
+        ];
+        if let Some((_, problem)) = problems.into_iter().find(|(is_wrong, _)| *is_wrong) {
+            return Err(problem);
+        }
+        if next == self.tokens.len() { Ok(()) } else { Err("a token belongs to no text") }
+    }
+}
+
 impl Encoder {
     /// Runs one pass. The texts' vectors are left in `work`.
     pub fn forward(&self, source: &mut dyn ComputeSource, texts: &Texts<'_>, work: &mut EncoderWork) {

@@ -83,25 +83,8 @@ impl EncoderWork {
 
     /// Checks a pass; the caller's bug if it does not fit.
     pub(super) fn begin(&mut self, texts: &Texts<'_>, spec: &EncoderSpec) {
-        assert!(texts.tokens.len() <= self.most, "pass has more tokens than its workspace");
-        assert!(
-            texts.tokens.iter().all(|&token| (token as usize) < spec.vocab),
-            "token outside the vocabulary"
-        );
-        assert!(
-            texts.types.is_empty() || texts.types.len() == texts.tokens.len(),
-            "a type per token, or none"
-        );
-        assert!(
-            spec.token_types == 0 || texts.types.iter().all(|&kind| usize::from(kind) < spec.token_types),
-            "token type outside its table"
-        );
+        texts.check(self.most, spec).expect("a pass that fits");
         self.places.clear();
-        for rows in texts.rows {
-            assert!(rows.start == self.places.len() && !rows.is_empty(), "texts follow each other");
-            assert!(rows.len() <= spec.max_tokens, "text longer than the model can take");
-            self.places.extend(0..rows.len() as u32);
-        }
-        assert!(self.places.len() == texts.tokens.len(), "every token belongs to a text");
+        self.places.extend(texts.rows.iter().flat_map(|rows| 0..rows.len() as u32));
     }
 }
