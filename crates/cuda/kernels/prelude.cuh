@@ -1,7 +1,7 @@
 // What all kernels are written in: number types, a warp's matrix instructions, asynchronous copies, and block-wide sums in a
 // fixed order. NVRTC brings no headers before CUDA 13.3, so nothing is included.
 //
-// Every kernel takes one structure by value, declared beside it and mirrored in `src/kernels.rs`. Under ROPEWAY_EMULATE the
+// Every kernel takes one structure by value, declared beside it and mirrored in `src/kernels/mod.rs`. Under ROPEWAY_EMULATE the
 // primitives come from `tests/emulator/threads.h`, and the same source runs on the CPU.
 #pragma once
 

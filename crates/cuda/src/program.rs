@@ -1,12 +1,14 @@
 //! A plan on a device: each operation becomes launches. A match over operations, nothing else.
 
 use ropeway_model::DecoderSpec;
-use ropeway_model::spec::{Activation, ExpertsSpec, QkNorm, RopeLayout};
+use ropeway_model::spec::{ExpertsSpec, QkNorm, RopeLayout};
 
 use crate::blas::Operands;
 use crate::driver::{Address, Buffer, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Attend, Combine, Embed, Gate, Kernels, Lists, Residual, Route, RouteShape, Router};
+use crate::kernels::{
+    Attend, Combine, Embed, Gate, Kernels, Lists, Residual, Route, RouteShape, Router, activation_kind,
+};
 use crate::packed::{EmbedPacked, PackedForm};
 use crate::plan::{Add, Form, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
 use crate::products::{self, ProductKey, Products};
@@ -305,11 +307,7 @@ impl Run<'_> {
             bias: weights.vector(bias),
             out: workspace.gated,
             width: width as u32,
-            kind: match plan.activation {
-                Activation::Silu => 0,
-                Activation::GeluTanh => 1,
-                Activation::Gelu => 2,
-            },
+            kind: activation_kind(plan.activation),
         };
         let each = if let RowsOf::Pairs(top_k) = rows { top_k } else { 1 };
         let shape = blocks([self.rows() * each, width.div_ceil(1024), 1], 256, 0);

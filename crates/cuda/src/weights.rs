@@ -7,7 +7,7 @@
 //! its weights added.
 
 use ropeway_model::names::{Part, Role};
-use ropeway_model::spec::MlpSpec;
+use ropeway_model::spec::{MlpSpec, RopeSpec};
 use ropeway_model::tensors::{DecoderTensors, GatedTensors};
 use ropeway_model::{DecoderSpec, LoadError, Quantize, RopeTable};
 use ropeway_weights::{Checkpoint, Tensor};
@@ -193,13 +193,13 @@ fn vector_values(
             read_rows(&tensors.tensor(Role::Layer(layer, Part::Router), shape)?)
         }
         VectorRole::FinalNorm => offset(tensors.vector(Role::FinalNorm, len)?, spec),
-        VectorRole::Angles(rope) => angles(spec, rope),
+        VectorRole::Angles(rope) => angles(&spec.ropes[rope], spec.context),
     })
 }
 
 fn made_up_vector(spec: &DecoderSpec, vector: &VectorPlan) -> Vec<f32> {
     match vector.role {
-        VectorRole::Angles(rope) => angles(spec, rope),
+        VectorRole::Angles(rope) => angles(&spec.ropes[rope], spec.context),
         VectorRole::QkvBias(_)
         | VectorRole::OutputBias(_)
         | VectorRole::GateUpBias(_)
@@ -229,12 +229,12 @@ fn read_rows(tensor: &Tensor) -> Vec<f32> {
 }
 
 /// `[position][cosines | sines]` of a rope.
-fn angles(spec: &DecoderSpec, rope: usize) -> Vec<f32> {
-    let table = RopeTable::new(&spec.ropes[rope], spec.context);
+pub(crate) fn angles(rope: &RopeSpec, positions: usize) -> Vec<f32> {
+    let table = RopeTable::new(rope, positions);
     let pairs = table.pairs();
-    let mut out = vec![0.0; spec.context * 2 * pairs];
+    let mut out = vec![0.0; positions * 2 * pairs];
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let share = spec.context.div_ceil(threads);
+    let share = positions.div_ceil(threads);
     std::thread::scope(|scope| {
         for (index, part) in out.chunks_mut(share * 2 * pairs).enumerate() {
             let table = &table;

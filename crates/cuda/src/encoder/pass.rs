@@ -6,7 +6,7 @@
 //! ```
 
 use ropeway_model::encoder::{EncoderSpec, NormPlace, Pooling};
-use ropeway_model::spec::{Activation, RopeLayout};
+use ropeway_model::spec::RopeLayout;
 
 use super::kernels::{
     EncodeActivate, EncodeAttend, EncodeEmbed, EncodeNorm, EncodePool, EncodeRoute, EncoderKernels, Norm,
@@ -17,6 +17,7 @@ use super::weights::{LayerAt, LinearAt, NormAt, Weights};
 use crate::blas::Operands;
 use crate::driver::{Address, Shape, Stream};
 use crate::error::CudaError;
+use crate::kernels::activation_kind;
 use crate::products::{ProductKey, Products};
 use crate::shape::RowClass;
 
@@ -174,11 +175,7 @@ impl Net {
             bias: self.weights.at(layer.up.bias),
             out: memory.activated,
             width: spec.intermediate as u32,
-            kind: match spec.activation {
-                Activation::Silu => 0,
-                Activation::GeluTanh => 1,
-                Activation::Gelu => 2,
-            },
+            kind: activation_kind(spec.activation),
             gated: u32::from(spec.gated),
             unused: 0,
         };

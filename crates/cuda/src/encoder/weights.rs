@@ -1,14 +1,14 @@
 //! An encoder's weights on the device: matrices as bf16, everything else as f32, in one allocation.
 
+use ropeway_model::LoadError;
 use ropeway_model::encoder::tensors::{EncoderTensors, MlpTensors, Projection};
 use ropeway_model::encoder::{EncoderSpec, NormWeights};
-use ropeway_model::{LoadError, RopeTable};
 use ropeway_weights::{Checkpoint, Tensor};
 
 use crate::driver::{Address, Buffer, Device, Stream};
 use crate::error::CudaError;
 use crate::plan::aligned;
-use crate::weights::Ring;
+use crate::weights::{Ring, angles};
 
 /// Where something lies within the allocation.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +103,7 @@ impl Packing {
             layers,
             final_norm: tensors.final_norm()?.map(|norm| packing.norm(norm)),
             distances: packing.some_values(distances),
-            angles: (0..spec.ropes.len()).map(|rope| packing.values(angles(spec, rope))).collect(),
+            angles: spec.ropes.iter().map(|rope| packing.values(angles(rope, spec.max_tokens))).collect(),
             dense,
         };
         Ok((packing, layout))
@@ -191,16 +191,4 @@ impl Packing {
         self.items.push((place, item));
         place
     }
-}
-
-/// `[position][cosines | sines]` of a rope.
-fn angles(spec: &EncoderSpec, rope: usize) -> Vec<f32> {
-    let table = RopeTable::new(&spec.ropes[rope], spec.max_tokens);
-    let pairs = table.pairs();
-    let mut out = vec![0.0; spec.max_tokens * 2 * pairs];
-    for (position, row) in out.chunks_exact_mut(2 * pairs).enumerate() {
-        let (cosines, sines) = row.split_at_mut(pairs);
-        table.fill(position, cosines, sines);
-    }
-    out
 }

@@ -8,6 +8,7 @@ mod attention;
 mod products;
 mod route;
 
+use ropeway_model::spec::Activation;
 use sha2::{Digest, Sha256};
 
 pub use self::attention::AttendShape;
@@ -121,6 +122,15 @@ pub(crate) fn product_source(name: &'static str, text: &str, defines: Vec<String
 /// A source that uses the non-linearities of MLPs.
 pub(crate) fn with_activation(text: &str) -> String {
     format!("{}\n{text}", include_str!("../../kernels/activation.cuh"))
+}
+
+/// What `activation.cuh` calls a non-linearity.
+pub(crate) fn activation_kind(activation: Activation) -> u32 {
+    match activation {
+        Activation::Silu => 0,
+        Activation::GeluTanh => 1,
+        Activation::Gelu => 2,
+    }
 }
 
 /// What kernels are compiled for.
