@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Measures `ropeway` on a GPU with models of real shapes and random weights, through files, engine and HTTP.
+
+    python3 benches/gpu.py BINARY [--shapes 1.5b,8b] [--device cuda] [--folder FOLDER] [--tokenizer tokenizer.json]
+                           [--parts start,engine,trio,serve]
+
+For each shape a checkpoint in bf16 is written once (numpy, or PyTorch where it is there; the latter is many times faster). Then:
+
+    start    from starting `ropeway serve` to the first token, kernels and products remembered, files in the page cache
+    engine   `bench engine`: output tokens a second at 1, 64 and 256 streams, 128 tokens in, 256 out, and a prompt of 17,616 tokens
+    trio     prompts of 85, 113 and 17,616 tokens, alone and together
+    serve    `bench serve` at 64 and 256 open requests, over HTTP
+
+Every finding is a line that begins with RES. Nothing but this machine is asked; servers that it starts are ended.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import time
+import urllib.request
+
+LONG = 17_616
+
+# hidden, intermediate, layers, heads, KV heads, head size, vocabulary, tied, biases
+SHAPES = {
+    "tiny": dict(hidden=64, inner=96, layers=2, heads=4, kv_heads=2, head_dim=16, vocab=49_152, tied=True, bias=False),
+    "135m": dict(hidden=576, inner=1536, layers=30, heads=9, kv_heads=3, head_dim=64, vocab=49_152, tied=True, bias=False),
+    "1.5b": dict(hidden=1536, inner=8960, layers=28, heads=12, kv_heads=2, head_dim=128, vocab=151_936, tied=True, bias=True),
+    "8b": dict(hidden=4096, inner=14_336, layers=32, heads=32, kv_heads=8, head_dim=128, vocab=128_256, tied=False, bias=False),
+}
+
+
+def config(shape):
+    """A configuration of the family that has such biases."""
+    return {
+        "model_type": "qwen2" if shape["bias"] else "llama",
+        "architectures": ["Qwen2ForCausalLM" if shape["bias"] else "LlamaForCausalLM"],
+        "hidden_size": shape["hidden"],
+        "intermediate_size": shape["inner"],
+        "num_hidden_layers": shape["layers"],
+        "num_attention_heads": shape["heads"],
+        "num_key_value_heads": shape["kv_heads"],
+        "head_dim": shape["head_dim"],
+        "vocab_size": shape["vocab"],
+        "tie_word_embeddings": shape["tied"],
+        "max_position_embeddings": 32_768,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500_000.0,
+        "hidden_act": "silu",
+        "torch_dtype": "bfloat16",
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+
+
+def tensors(shape):
+    """Names and shapes of all weights."""
+    hidden, inner, q = shape["hidden"], shape["inner"], shape["heads"] * shape["head_dim"]
+    kv = shape["kv_heads"] * shape["head_dim"]
+    yield "model.embed_tokens.weight", (shape["vocab"], hidden)
+    if not shape["tied"]:
+        yield "lm_head.weight", (shape["vocab"], hidden)
+    yield "model.norm.weight", (hidden,)
+    for layer in range(shape["layers"]):
+        name = f"model.layers.{layer}."
+        for part, rows in (("q", q), ("k", kv), ("v", kv)):
+            yield f"{name}self_attn.{part}_proj.weight", (rows, hidden)
+            if shape["bias"]:
+                yield f"{name}self_attn.{part}_proj.bias", (rows,)
+        yield f"{name}self_attn.o_proj.weight", (hidden, q)
+        yield f"{name}mlp.gate_proj.weight", (inner, hidden)
+        yield f"{name}mlp.up_proj.weight", (inner, hidden)
+        yield f"{name}mlp.down_proj.weight", (hidden, inner)
+        yield f"{name}input_layernorm.weight", (hidden,)
+        yield f"{name}post_attention_layernorm.weight", (hidden,)
+
+
+def random_bytes(count, scale):
+    """So many bf16 numbers around zero."""
+    try:
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        values = torch.randn(count, device=device, dtype=torch.float32).mul_(scale).to(torch.bfloat16)
+        return values.view(torch.int16).cpu().numpy().tobytes()
+    except ImportError:
+        import numpy
+
+        values = numpy.random.default_rng(count).standard_normal(count, dtype=numpy.float32) * scale
+        return (values.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes()
+
+
+def write_checkpoint(folder, shape, tokenizer):
+    """One file of safetensors, written as it is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config(shape)))
+    if tokenizer:
+        (folder / "tokenizer.json").write_bytes(pathlib.Path(tokenizer).read_bytes())
+    header, at = {}, 0
+    for name, dims in tensors(shape):
+        size = 2 * dims[0] * (dims[1] if len(dims) == 2 else 1)
+        header[name] = {"dtype": "BF16", "shape": list(dims), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    part = folder / "model.part"
+    with open(part, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for name, dims in tensors(shape):
+            count = dims[0] * (dims[1] if len(dims) == 2 else 1)
+            if name.endswith("norm.weight"):
+                out.write(struct.pack("<H", 0x3F80) * count)
+            elif len(dims) == 1:
+                out.write(bytes(2 * count))
+            else:
+                out.write(random_bytes(count, dims[1] ** -0.5))
+    part.rename(folder / "model.safetensors")
+
+
+class Server:
+    """A server on a free port, ended at the end."""
+
+    def __init__(self, binary, model, device):
+        self.started = time.monotonic()
+        command = [binary, "serve", "--model", str(model), "--device", device, "--port", "0", "--no-embeddings"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.url = self.address()
+
+    def address(self):
+        for line in self.process.stdout:
+            print("  |", line.rstrip(), flush=True)
+            words = [word.strip(".,;()") for word in line.split() if "http://127.0.0.1:" in word]
+            if words:
+                return words[0].split("/v1")[0].rstrip("/")
+        raise SystemExit("the server ended before it listened")
+
+    def ask(self, tokens, new):
+        body = {"model": "", "prompt": tokens, "max_tokens": new, "temperature": 0, "ignore_eos": True}
+        with urllib.request.urlopen(self.url + "/v1/models", timeout=60) as models:
+            body["model"] = json.load(models)["data"][0]["id"]
+        request = urllib.request.Request(
+            self.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            return json.load(answer)
+
+    def first_token(self):
+        """Seconds from the start to the first token."""
+        while True:
+            try:
+                self.ask([1, 2, 3, 4], 1)
+                return time.monotonic() - self.started
+            except OSError:
+                time.sleep(0.02)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.communicate(timeout=60)
+
+
+def measure_start(task, name, model):
+    for number in range(3):
+        with Server(task.binary, model, task.device) as server:
+            print(f"RES {name} start {number}: first token after {server.first_token():.2f} s", flush=True)
+
+
+def bench(task, *arguments):
+    """What a benchmark found, as JSON."""
+    command = [task.binary, "bench", *arguments]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ran.returncode:
+        raise SystemExit(f"{' '.join(command)} failed")
+    return json.loads(ran.stdout)
+
+
+def measure_engine(task, name, model):
+    common = [str(model), "--device", task.device, "--json", "--repeat", "3"]
+    sizes = ["--requests", task.streams, "--prompt", "128", "--new", "256"]
+    found = bench(task, "engine", *common, "--scenario", "throughput", *sizes)
+    for point in found["scenarios"]["throughput"]["points"]:
+        print(f"RES {name} engine: {json.dumps(point)}", flush=True)
+
+
+def measure_trio(task, name, model):
+    common = [str(model), "--device", task.device, "--json", "--repeat", "3"]
+    found = bench(task, "engine", *common, "--scenario", "trio", "--long", str(task.long))
+    print(f"RES {name} trio: {json.dumps(found['scenarios']['trio'])}", flush=True)
+
+
+def measure_serve(task, name, model):
+    out = task.folder / f"{name}-serve.json"
+    with Server(task.binary, model, task.device) as server:
+        server.first_token()
+        command = [task.binary, "bench", "serve", "--url", server.url, "--json", str(out), "--repeat", "3"]
+        command += ["--concurrency", task.streams, "--prompt", "128", "--output", "256"]
+        subprocess.run(command, check=True)
+    for point in json.loads(out.read_text())["points"]:
+        first, each = point["first_token_ms"]["p50"], [round(speed) for speed in point["output_tok_s_each"]]
+        print(f"RES {name} serve: {point['load']}: {point['output_tok_s']:.0f} tok/s of {each}, first token {first:.1f} ms", flush=True)
+
+
+PARTS = {"start": measure_start, "engine": measure_engine, "trio": measure_trio, "serve": measure_serve}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary")
+    parser.add_argument("--shapes", default="1.5b,8b")
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/tmp/ropeway-gpu"))
+    parser.add_argument("--tokenizer", help="tokenizer.json of any model; needed to serve")
+    parser.add_argument("--streams", default="1,64,256")
+    parser.add_argument("--long", type=int, default=LONG)
+    task = parser.parse_args()
+    task.binary = os.path.abspath(task.binary)
+    for name in task.shapes.split(","):
+        model = task.folder / name
+        if not (model / "model.safetensors").exists():
+            start = time.monotonic()
+            write_checkpoint(model, SHAPES[name], task.tokenizer)
+            print(f"{name}: {model} written in {time.monotonic() - start:.1f} s", flush=True)
+        for part in task.parts.split(","):
+            PARTS[part](task, name, model)
+
+
+if __name__ == "__main__":
+    main()
