@@ -11,6 +11,7 @@ use crate::driver::{Device, Stream};
 use crate::error::CudaError;
 use crate::executor::{ASKED_SHARE, CudaOptions, KV_SHARE};
 use crate::kernels::{self, BLOCK, Kernels};
+use crate::kv::KvForm;
 use crate::packed::choose_forms;
 use crate::plan::{Op, Plan, RowsOf};
 use crate::products::{Bench, ProductKey, ProductMemory, Products, Wanted};
@@ -75,13 +76,13 @@ pub fn load(
     };
     let mut plan = Plan::new(spec);
     choose_forms(&mut plan, spec, &from, options.quantize)?;
-    let model = ModelShape::new(spec, &plan)?;
+    let model = ModelShape::new(spec, &plan, options.kv)?;
     let device = Device::open(&options.search, options.ordinal)?;
     let step = StepShape::new(&model, options.step_tokens, options.step_rows);
     // Whoever has too little memory learns it before anything takes its time.
     let blocks = Budget::new(&device, &plan, &model, &step)?.blocks(options.kv_tokens)?;
     let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
-    let kernels = Kernels::load(&device, &compiler, compiled_for(spec), &plan.packed_forms())?;
+    let kernels = Kernels::load(&device, &compiler, compiled_for(spec, options.kv), &plan.packed_forms())?;
     let weights =
         Weights::upload(&stream, &kernels.products, spec, &plan, &from, options.quantize, progress)?;
     let buffer = device.allocate(Workspace::bytes(&model, &step))?;
@@ -108,11 +109,12 @@ pub fn load(
 }
 
 /// The constants of a model's kernels.
-pub fn compiled_for(spec: &DecoderSpec) -> kernels::Constants {
+pub fn compiled_for(spec: &DecoderSpec, kv: KvForm) -> kernels::Constants {
     kernels::Constants {
         head_dim: spec.head_dim,
         hidden: spec.hidden,
         capped: spec.attention.softcap.is_some(),
+        kv,
     }
 }
 

@@ -48,7 +48,7 @@ fn shared_tokens(models: [&Checkpoint; 2], options: &CudaOptions) -> Result<usiz
     for checkpoint in models {
         let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
         let plan = Plan::new(&spec);
-        let model = ModelShape::new(&spec, &plan)?;
+        let model = ModelShape::new(&spec, &plan, options.kv)?;
         let step = StepShape::new(&model, options.step_tokens, options.step_rows);
         together.weights += plan.weight_bytes();
         together.workspace += Workspace::bytes(&model, &step);

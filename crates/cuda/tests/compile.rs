@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::encoder::kernels::{EncoderConstants, sources as encoder_sources};
 use ropeway_cuda::kernels::{Constants, sources};
+use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::libraries::Search;
 use ropeway_cuda::packed::{PackedForm, packed_source};
 use ropeway_cuda::prompts::{PromptForm, Schedule};
@@ -35,8 +36,10 @@ fn every_kernel_compiles_for_every_generation_and_spills_little() {
         {
             let encoder = (head_dim <= 128).then(|| encoder_sources(EncoderConstants { hidden, head_dim }));
             let packed = PackedForm::ALL.into_iter().map(packed_source);
-            let decoder = sources(Constants { head_dim, hidden, capped }, PromptForm::Warps);
-            for source in decoder.into_iter().chain(encoder.into_iter().flatten()).chain(packed) {
+            let decoder = KvForm::ALL
+                .into_iter()
+                .flat_map(|kv| sources(Constants { head_dim, hidden, capped, kv }, PromptForm::Warps));
+            for source in decoder.chain(encoder.into_iter().flatten()).chain(packed) {
                 if !compiled_before.insert((source.name, source.defines.clone())) {
                     continue;
                 }
@@ -69,11 +72,13 @@ fn prompts_on_hopper_spill_nothing_and_their_products_run_side_by_side() {
     let usual =
         [(64, false), (64, true), (128, false), (128, true)].map(|shape| (shape, Schedule::default()));
     let others = [schedule(true, false), schedule(false, true), schedule(false, false)];
-    for ((head_dim, capped), schedule) in usual.into_iter().chain(others.map(|other| ((128, false), other))) {
-        let source = PromptForm::Warpgroups(schedule).source(Constants { head_dim, hidden: 4096, capped });
+    let all = usual.into_iter().chain(others.map(|other| ((128, false), other)));
+    for (((head_dim, capped), schedule), kv) in all.flat_map(|one| KvForm::ALL.map(|kv| (one, kv))) {
+        let source =
+            PromptForm::Warpgroups(schedule).source(Constants { head_dim, hidden: 4096, capped, kv });
         let log = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}")).log;
-        assert_eq!(spills(&log), 0, "{schedule:?}, heads of {head_dim}: {log}");
+        assert_eq!(spills(&log), 0, "{schedule:?} {kv:?}, heads of {head_dim}: {log}");
         // Where the compiler can't keep products apart from other uses of their registers, it warns and waits after each of them.
-        assert!(!log.contains("warning"), "{schedule:?}, heads of {head_dim}: {log}");
+        assert!(!log.contains("warning"), "{schedule:?} {kv:?}, heads of {head_dim}: {log}");
     }
 }

@@ -5,6 +5,7 @@ mod fixtures;
 
 use fixtures::{Case, cases, relative_error};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::plan::Form;
 use ropeway_cuda::{CudaExecutor, CudaOptions};
 use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
@@ -45,6 +46,18 @@ fn every_family_and_file_format_agrees_with_transformers_as_far_as_bf16_goes() {
         let error = case.error(&all_logits(&mut executor, &case.prompt()));
         println!("{}: relative error {error:.1e}", case.path);
         // Random models of 32 to 64 columns: nothing averages out what 8 bits of a mantissa round away.
+        assert!(error < 0.15, "{}: {error}", case.path);
+    }
+}
+
+#[test]
+fn keys_and_values_in_8_bits_lose_little_in_every_family() {
+    let Some(options) = emulator::options() else { return };
+    let options = CudaOptions { kv: KvForm::Q8, ..options };
+    for case in cases() {
+        let mut executor = open(&case, &options);
+        let error = case.error(&all_logits(&mut executor, &case.prompt()));
+        println!("{}: relative error {error:.1e}", case.path);
         assert!(error < 0.15, "{}: {error}", case.path);
     }
 }
@@ -98,12 +111,18 @@ fn floats_packed_to_4_bits_while_loading_have_the_cpu_s_quants() {
     }
 }
 
-/// A small model with a long window, whose sequences have many segments.
-fn long_model(
-    options: &CudaOptions,
+/// A small model with a long context, whose sequences have many segments.
+#[derive(Clone, Copy, Debug)]
+struct LongModel {
     head_dim: usize,
     window: Option<usize>,
     quantize: Option<Quantize>,
+    kv: KvForm,
+}
+
+fn long_model(
+    options: &CudaOptions,
+    LongModel { head_dim, window, quantize, kv }: LongModel,
 ) -> CudaExecutor {
     let config = serde_json::json!({
         "model_type": "mistral", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
@@ -116,6 +135,7 @@ fn long_model(
         step_tokens: 256,
         step_rows: 256,
         quantize,
+        kv,
         ..options.clone()
     };
     CudaExecutor::random(spec, 7, options).expect("a model")
@@ -125,14 +145,20 @@ fn long_model(
 fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whatever_its_segments() {
     let Some(options) = emulator::options() else { return };
     // Heads of 64 and 128 values attend by warpgroup products in prompts: the emulated GPU is a Hopper.
-    for (head_dim, window, quantize) in [
-        (16, None, None),
-        (16, Some(200), None),
-        (64, Some(200), None),
-        (128, None, None),
-        (16, None, Some(Quantize::Q4)),
+    let plain = LongModel { head_dim: 16, window: None, quantize: None, kv: KvForm::Bf16 };
+    let narrow = LongModel { kv: KvForm::Q8, ..plain };
+    for model in [
+        plain,
+        LongModel { window: Some(200), ..plain },
+        LongModel { head_dim: 64, window: Some(200), ..plain },
+        LongModel { head_dim: 128, ..plain },
+        LongModel { quantize: Some(Quantize::Q4), ..plain },
+        narrow,
+        LongModel { head_dim: 80, window: Some(200), ..narrow },
+        LongModel { head_dim: 64, ..narrow },
+        LongModel { head_dim: 128, window: Some(200), ..narrow },
     ] {
-        let mut executor = long_model(&options, head_dim, window, quantize);
+        let mut executor = long_model(&options, model);
         let tokens: Vec<u32> = (0..700).map(|index| index * 7919 % 64).collect();
         let table: Vec<BlockId> = (0..22).map(|block| BlockId(21 - block)).collect();
         let mut prompt = Vec::new();
@@ -145,7 +171,7 @@ fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whateve
         }
         // 699 has six segments, the others two to five; 150 rows are too many for the kernel of few rows.
         for (index, position) in [174, 349, 524, 699].into_iter().enumerate() {
-            for crowd in if head_dim == 16 { vec![0, 150] } else { vec![0] } {
+            for crowd in if model.head_dim == 16 { vec![0, 150] } else { vec![0] } {
                 let mut batch = Batch::default();
                 for other in 0..crowd {
                     batch.push_chunk(&[other % 64], 0, &[BlockId(100 + other)]);
@@ -154,8 +180,7 @@ fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whateve
                 batch.score(crowd as usize, 0, &SamplingParams::greedy());
                 executor.execute(&batch, &mut StepOutput::default()).expect("a step");
                 let row = executor.logits(1).expect("logits").remove(0);
-                let case = format!("{head_dim} {window:?} {quantize:?} {position} {crowd}");
-                assert_eq!(bits(&row), bits(&prompt[index]), "{case}");
+                assert_eq!(bits(&row), bits(&prompt[index]), "{model:?} {position} {crowd}");
             }
         }
     }
@@ -175,8 +200,10 @@ fn some_cases() -> Vec<Case> {
 #[test]
 fn chunks_and_company_leave_a_row_s_bits_as_they_are() {
     let Some(options) = emulator::options() else { return };
-    for case in some_cases() {
-        let mut executor = open(&case, &options);
+    let narrow = CudaOptions { kv: KvForm::Q8, ..options.clone() };
+    let plain = some_cases().into_iter().map(|case| (case, &options));
+    for (case, options) in plain.chain(some_cases().into_iter().take(3).map(|case| (case, &narrow))) {
+        let mut executor = open(&case, options);
         let prompt = case.prompt();
         let whole = all_logits(&mut executor, &prompt);
         for chunk in [1, 5, 17] {
@@ -189,7 +216,13 @@ fn chunks_and_company_leave_a_row_s_bits_as_they_are() {
                 batch.score(batch.tokens.len() - 1, 0, &SamplingParams::greedy());
                 executor.execute(&batch, &mut StepOutput::default()).expect("a step");
                 let row = executor.logits(1).expect("logits").remove(0);
-                assert_eq!(bits(&row), bits(&whole[end - 1]), "{} {chunk} {start}", case.path);
+                assert_eq!(
+                    bits(&row),
+                    bits(&whole[end - 1]),
+                    "{} {:?} {chunk} {start}",
+                    case.path,
+                    options.kv
+                );
             }
         }
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
 use ropeway_cuda::kernels::{Constants, Kernels, Linear, LinearKernel};
+use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::packed::{EmbedPacked, PackedForm, Strip, Unpack};
 use ropeway_cuda::plan::Form;
 use ropeway_weights::{Bits, Checkpoint, Form as TensorForm, Tensor};
@@ -24,7 +25,7 @@ impl Bench {
         let device = Device::open(&options.search, 0).expect("a device");
         let compiler = options.search.compiler(13).expect("a compiler");
         let compiler = Compiler::new(compiler, 90, options.cache.clone()).expect("a compiler");
-        let constants = Constants { head_dim: 64, hidden: 64, capped: false };
+        let constants = Constants { head_dim: 64, hidden: 64, capped: false, kv: KvForm::Bf16 };
         let kernels = Kernels::load(&device, &compiler, constants, &PackedForm::ALL).expect("kernels");
         Some(Self { stream: device.stream().expect("a stream"), kernels })
     }

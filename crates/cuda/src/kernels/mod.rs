@@ -16,6 +16,7 @@ pub use self::route::{RouteKernel, RouteShape};
 use crate::compile::{Compiler, Source};
 use crate::driver::{Address, Device, Function, Module};
 use crate::error::CudaError;
+use crate::kv::KvForm;
 use crate::packed::{PackedForm, PackedKernels, packed_source};
 use crate::prompts::{PromptForm, PromptKernel};
 
@@ -130,6 +131,8 @@ pub struct Constants {
     pub hidden: usize,
     /// Whether attention's scores are capped.
     pub capped: bool,
+    /// The form of keys and values.
+    pub kv: KvForm,
 }
 
 impl Constants {
@@ -144,14 +147,18 @@ pub(crate) fn row_threads(width: usize) -> usize {
     (width / 4).next_multiple_of(32).clamp(32, 1024)
 }
 
+/// A source that reads or writes keys and values.
+fn kv_source(name: &'static str, text: &str, constants: Constants) -> Source {
+    let defines = vec![format!("HEAD_DIM={}", constants.head_dim), constants.kv.define()];
+    source(name, &format!("{}\n{text}", include_str!("../../kernels/kv.cuh")), defines)
+}
+
 /// A part of the attention kernels.
 pub(crate) fn attend(constants: Constants, part: &str) -> Source {
-    let defines = vec![
-        format!("HEAD_DIM={}", constants.head_dim),
-        format!("CAPPED={}", u32::from(constants.capped)),
-        format!("KERNELS={part}"),
-    ];
-    source("attend", include_str!("../../kernels/attend.cu"), defines)
+    let mut source = kv_source("attend", include_str!("../../kernels/attend.cu"), constants);
+    source.defines.push(format!("CAPPED={}", u32::from(constants.capped)));
+    source.defines.push(format!("KERNELS={part}"));
+    source
 }
 
 /// All sources of a model.
@@ -162,11 +169,7 @@ pub fn sources(constants: Constants, prompts: PromptForm) -> Vec<Source> {
     vec![
         source("rows", &with_activation(include_str!("../../kernels/rows.cu")), rows),
         linear_source(),
-        source(
-            "route",
-            include_str!("../../kernels/route.cu"),
-            vec![format!("HEAD_DIM={}", constants.head_dim)],
-        ),
+        kv_source("route", include_str!("../../kernels/route.cu"), constants),
         attend(constants, "DECODE"),
         attend(constants, "SHORT"),
         prompts.source(constants),
@@ -190,8 +193,8 @@ pub struct AttendShape {
 
 impl AttendShape {
     /// For heads of so many values.
-    pub fn new(head_dim: usize) -> Self {
-        let half = BLOCK * (head_dim * 2 + 16);
+    pub fn new(head_dim: usize, kv: KvForm) -> Self {
+        let half = kv.shared_half_bytes(head_dim);
         let warps = if head_dim <= 128 { 4 } else { 2 };
         Self {
             decode_threads: warps * 32,
@@ -248,10 +251,10 @@ impl Kernels {
         constants: Constants,
         forms: &[PackedForm],
     ) -> Result<Self, CudaError> {
-        let attend_shape = AttendShape::new(constants.head_dim);
+        let attend_shape = AttendShape::new(constants.head_dim, constants.kv);
         let fits = |bytes: usize| bytes <= device.properties().shared_bytes;
         let prompts = PromptForm::fastest(device.properties(), constants.head_dim);
-        if !fits(attend_shape.decode_shared.max(prompts.shared_bytes(constants.head_dim))) {
+        if !fits(attend_shape.decode_shared.max(prompts.shared_bytes(constants))) {
             let problem =
                 "attention needs 227 KiB of shared memory per multiprocessor, as H100 and newer have";
             return Err(CudaError::Shape(problem.into()));
@@ -285,7 +288,7 @@ impl Kernels {
                 .filter(|(_, segments)| fits(segments * attend_shape.short_shared))
                 .map(|(name, segments)| short.function(name, segments * attend_shape.short_shared))
                 .collect::<Result<_, _>>()?,
-            attend_prompt: PromptKernel::find(prompts, prompt, constants.head_dim)?,
+            attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
             attend_shape,
             router: experts.function("router", ROUTER_SHARED)?,
             lists: experts.function("lists", 0)?,

@@ -4,7 +4,8 @@ pub mod trial;
 
 use crate::compile::Source;
 use crate::driver::{DriverError, Function, Module, Properties, Shape, Stream};
-use crate::kernels::{self, Attend, BLOCK, Constants, PROMPT_ROWS, SEGMENT, TILES};
+use crate::kernels::{self, Attend, Constants, PROMPT_ROWS, SEGMENT, TILES};
+use crate::kv::KvForm;
 
 /// How the two computing warpgroups of a block share its tensor cores; the constants of `attend_hopper.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,14 +52,21 @@ impl PromptForm {
     }
 
     /// Shared memory of a block.
-    pub fn shared_bytes(self, head_dim: usize) -> usize {
+    pub fn shared_bytes(self, Constants { head_dim, kv, .. }: Constants) -> usize {
         match self {
             Self::Warps => {
                 let stages = if head_dim <= 128 { 2 } else { 1 };
-                2 * stages * TILES * BLOCK * (head_dim * 2 + 16)
+                2 * stages * TILES * kv.shared_half_bytes(head_dim)
             }
             // Two slots of queries, keys and values each, and their barriers.
-            Self::Warpgroups(_) => 2 * (PROMPT_ROWS + 2 * SEGMENT) * head_dim * 2 + 12 * 8,
+            Self::Warpgroups(_) => {
+                let slots = 2 * (PROMPT_ROWS + 2 * SEGMENT) * head_dim * 2 + 12 * 8;
+                match kv {
+                    KvForm::Bf16 => slots,
+                    // Scales of two slots of keys and values each; quants of one.
+                    KvForm::Q8 => slots + 2 * 2 * SEGMENT * 4 + 2 * SEGMENT * head_dim,
+                }
+            }
         }
     }
 
@@ -87,8 +95,8 @@ pub struct PromptKernel {
 
 impl PromptKernel {
     /// Finds a form's kernel in its module.
-    pub fn find(form: PromptForm, module: &Module, head_dim: usize) -> Result<Self, DriverError> {
-        let shared_bytes = form.shared_bytes(head_dim);
+    pub fn find(form: PromptForm, module: &Module, constants: Constants) -> Result<Self, DriverError> {
+        let shared_bytes = form.shared_bytes(constants);
         let function = module.function(form.entry(), shared_bytes)?;
         Ok(Self { function, threads: form.threads(), shared_bytes })
     }
@@ -121,7 +129,10 @@ mod tests {
         for head_dim in [64, 128] {
             let form = fastest(90, head_dim);
             assert_eq!(form, PromptForm::Warpgroups(Schedule::default()));
-            assert!(form.shared_bytes(head_dim) <= 227 << 10);
+            for kv in KvForm::ALL {
+                let constants = Constants { head_dim, hidden: 64, capped: false, kv };
+                assert!(form.shared_bytes(constants) <= 227 << 10);
+            }
         }
         for (capability, head_dim) in
             [(80, 128), (89, 64), (100, 128), (90, 16), (90, 80), (90, 96), (90, 256)]
