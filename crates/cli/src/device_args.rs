@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use ropeway_cuda::driver::driver_major;
 use ropeway_cuda::libraries::{LibraryError, Search};
-use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions, Pair};
+use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions, KvForm, Pair};
 use ropeway_hub::Config;
 use ropeway_model::{DecoderSpec, LoadError, Quantize, RopeScalingChoice, StepLimits};
 use ropeway_weights::Checkpoint;
@@ -77,6 +77,8 @@ pub struct OnGpu<'a> {
     pub rope_scaling: Option<RopeScalingChoice>,
     /// How float weights are packed.
     pub quantize: Option<Quantize>,
+    /// The form of keys and values, of both models.
+    pub kv: KvForm,
     /// Memory for keys and values.
     pub room: GpuRoom,
     /// Most tokens and rows of logits in one step; `None` takes the defaults.
@@ -121,6 +123,7 @@ impl OnGpu<'_> {
             context: self.context,
             rope_scaling: self.rope_scaling,
             quantize: self.quantize,
+            kv: self.kv,
             kv_tokens: self.kv_tokens()?,
             step_tokens: step.tokens,
             step_rows: step.rows,
@@ -140,7 +143,7 @@ impl OnGpu<'_> {
             }
             GpuRoom::Bytes(bytes) => {
                 let models = std::iter::once(self.checkpoint).chain(self.draft);
-                Some(CudaOptions::kv_tokens_in(bytes, models)?)
+                Some(CudaOptions::kv_tokens_in(bytes, self.kv, models)?)
             }
         })
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_cuda::KvForm;
 use ropeway_hub::{Check, Hub, HubError, ModelFiles, ModelRef};
 use ropeway_kernels::kv::{BLOCK, KvFormat};
 use ropeway_machine::Machine;
@@ -40,8 +41,8 @@ pub struct ModelArgs {
     /// Pack 16-bit weights as integers while loading
     #[arg(long, value_name = "TYPE")]
     quantize: Option<QuantizeArg>,
-    /// Number format of the KV cache: s16 (exact integer products), q8 (half
-    /// the memory) or f32
+    /// Number format of the KV cache: q8 (half the memory); on the CPU also s16
+    /// (exact integer products, the default there) and f32
     #[arg(long, value_name = "TYPE")]
     kv: Option<KvArg>,
     /// `f32` computes everything in plain floats: slow, the judge of `fast`
@@ -136,12 +137,9 @@ impl ModelArgs {
         room: GpuRoom,
         step: Option<StepLimits>,
     ) -> Result<Option<GpuModels>, Failure> {
-        let only_cpu =
-            [(self.kv.is_some(), "--kv"), (matches!(self.precision, PrecisionArg::F32), "--precision f32")];
-        let only_cpu = only_cpu.into_iter().find_map(|(given, option)| given.then_some(option));
         let (device, context, rope_scaling) = (self.device, self.context, self.rope_scaling);
-        let quantize = self.quantize();
-        OnGpu { device, only_cpu, checkpoint, draft, context, rope_scaling, quantize, room, step }.load()
+        let (quantize, only_cpu, kv) = (self.quantize(), self.only_cpu(), self.kv_on_gpu());
+        OnGpu { device, only_cpu, checkpoint, draft, context, rope_scaling, quantize, kv, room, step }.load()
     }
 
     /// Loads a model from its files.
@@ -210,6 +208,23 @@ impl ModelArgs {
     /// Bytes of KV memory for so many tokens, but no more than one window.
     pub fn kv_bytes(&self, tokens: usize, checkpoint: &Checkpoint) -> Result<u64, Failure> {
         Ok(self.options(None).kv_bytes(tokens, checkpoint)?)
+    }
+
+    /// An option that only the CPU has, if one was given.
+    fn only_cpu(&self) -> Option<&'static str> {
+        match (self.kv, self.precision) {
+            (Some(KvArg::S16), _) => Some("--kv s16"),
+            (Some(KvArg::F32), _) => Some("--kv f32"),
+            (_, PrecisionArg::F32) => Some("--precision f32"),
+            (Some(KvArg::Q8) | None, PrecisionArg::Fast) => None,
+        }
+    }
+
+    fn kv_on_gpu(&self) -> KvForm {
+        match self.kv {
+            Some(KvArg::Q8) => KvForm::Q8,
+            Some(KvArg::S16 | KvArg::F32) | None => KvForm::Bf16,
+        }
     }
 
     fn quantize(&self) -> Option<Quantize> {

@@ -97,6 +97,21 @@ fn benchmarks_and_single_answers_run_on_the_gpu_that_is_named() {
     assert!(point["device_ms"].as_f64().unwrap() > 0.0 && point["host_ms"].as_f64().unwrap() > 0.0, "{told}");
 }
 
+#[test]
+fn keys_and_values_in_8_bits_run_on_the_gpu_and_other_formats_are_told_to_be_the_cpu_s() {
+    let Some(Machine { libraries, .. }) = &machine() else { return };
+    let sandbox = Sandbox::new();
+    let sizes = "--prefill 16 --batch 1 --held 4 --tokens 2 --chunk 16 --repeat 1";
+    let told = run(&sandbox, libraries, &format!("bench model MODEL --kv q8 --json {sizes}")).ok();
+    let report: Value = serde_json::from_str(&told).unwrap();
+    assert!(report["device"].as_str().unwrap().starts_with("emulated GPU"), "{told}");
+    for format in ["s16", "f32"] {
+        let command = format!("bench model MODEL --device cuda --kv {format} {sizes}");
+        let failed = run(&sandbox, libraries, &command).failed();
+        assert!(failed.contains(&format!("--kv {format} works on the CPU only")), "{failed}");
+    }
+}
+
 /// The vectors of the lines of a file.
 fn vectors(told: &str) -> Vec<Vec<f64>> {
     let number = |value: &Value| value.as_f64().unwrap();

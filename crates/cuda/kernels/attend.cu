@@ -9,19 +9,23 @@
 //   short    the same for rows of up to four segments: a block takes a (row, KV head), and its warps merge in shared memory.
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
-// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so are CAPPED, whether scores are capped, KERNELS, which of the kernels are
-// compiled (parts are compiled side by side), and DECODE_WARPS and PROMPT_STAGES, what fits into shared memory. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there can't reach a sum.
+// HEAD_DIM is set at compile time, a multiple of 16 up to 256; so are CAPPED, whether scores are capped, KV8, the form of keys and values
+// (`kv.cuh`), KERNELS, which of the kernels are compiled (parts are compiled side by side), and DECODE_WARPS and PROMPT_STAGES, what fits
+// into shared memory. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there
+// can't reach a sum.
+//
+// With KV8, shared memory holds quants as they are stored, and whoever multiplies widens them. A key's scale multiplies its product with a
+// query, before anything else is done to that; a value's scale multiplies the weight after it was added to the sum of weights.
 
 #define DECODE 0
 #define SHORT 1
 #define PROMPT 2
 #define HOPPER 3  // prompts, in `attend_hopper.cu`
 
-#define BLOCK 32
 #define SEGMENT 128
 #define TILES (SEGMENT / BLOCK)
-#define PITCH (HEAD_DIM * 2 + 16)   // an odd number of 16-byte pieces: eight rows lie in different banks
-#define HALF_BYTES (BLOCK * PITCH)  // a block's keys, or its values
+#define PITCH ((HEAD_DIM / PIECE | 1) * 16)                 // an odd number of 16-byte pieces: eight tokens lie in different banks
+#define HALF_BYTES (BLOCK * PITCH + (KV8 ? BLOCK * 4 : 0))  // a block's keys or its values, and their scales
 #define FRAGMENTS (HEAD_DIM / 16)
 #define NONE minus_infinity()
 
@@ -48,7 +52,7 @@ struct PromptItem {
 };
 struct Attend {
     const bf16 *queries;       // [tokens][heads][HEAD_DIM]
-    const bf16 *kv;            // this layer's blocks: [block][kv head][keys | values][32][HEAD_DIM]
+    const Stored *kv;          // this layer's blocks (`kv.cuh`)
     bf16 *out;                 // [tokens][heads][HEAD_DIM]
     const u32 *tables;
     const u32 *counts;         // decode items, prompt items
@@ -78,19 +82,58 @@ DEVICE float score(float product, const Attend &a) {
     return __fmul_rn(capped, 1.442695041f);
 #endif
 }
-// q . k for the keys of a segment, whose four blocks lie at `keys`. Operands are loaded two steps before they are multiplied: a warp
-// has nobody to hide their latency behind.
-DEVICE void load_keys(u32 (&b)[2][4], const char *keys, int k) {
+// Multiplies what there is for the 32 tokens of a half by their scales, which lie behind it.
+DEVICE void scale_tokens(float (&s)[4][4], const char *scales) {
+#if KV8
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const float2 scale = ((const float2 *)scales)[j * 4 + lane % 4];
+        s[j][0] = __fmul_rn(s[j][0], scale.x), s[j][1] = __fmul_rn(s[j][1], scale.y);
+        s[j][2] = __fmul_rn(s[j][2], scale.x), s[j][3] = __fmul_rn(s[j][3], scale.y);
+    }
+#endif
+}
+// Operands of 32 keys, or of 16 tokens' values, for sixteen of a head's columns: as they lie in shared memory.
+#if KV8
+#define KEY_WORDS 4
+#define VALUE_WORDS 2
+DEVICE void load_keys(u32 (&b)[KEY_WORDS], const char *keys, int k) { load_matrices4(b, keys + threadIdx.x % 32 * PITCH + k * 16); }
+DEVICE void multiply_eight_keys(float *s, const u32 *q, const u32 (&b)[KEY_WORDS], int j) {
+    const u32 wide[2] = {widened(b[j], selector(KEYS, LOW)), widened(b[j], selector(KEYS, HIGH))};
+    multiply(s, q, wide);
+}
+DEVICE void load_values(u32 (&b)[VALUE_WORDS], const char *values, int j, int i) {
+    load_matrices2_transposed(b, values + (j * 16 + threadIdx.x % 16) * PITCH + i * 16);
+}
+DEVICE void multiply_eight_columns(float *s, const u32 *p, const u32 (&b)[VALUE_WORDS], u32 part) {
+    const u32 wide[2] = {widened(b[0], selector(VALUES, part)), widened(b[1], selector(VALUES, part))};
+    multiply(s, p, wide);
+}
+#else
+#define KEY_WORDS 8
+#define VALUE_WORDS 4
+DEVICE void load_keys(u32 (&b)[KEY_WORDS], const char *keys, int k) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         int row = j * 16 + lane % 8 + lane / 16 * 8, piece = k * 2 + lane / 8 % 2;
-        load_matrices4(b[j], keys + row * PITCH + piece * 16);
+        load_matrices4(b + 4 * j, keys + row * PITCH + piece * 16);
     }
 }
+DEVICE void multiply_eight_keys(float *s, const u32 *q, const u32 (&b)[KEY_WORDS], int j) { multiply(s, q, b + 2 * j); }
+DEVICE void load_values(u32 (&b)[VALUE_WORDS], const char *values, int j, int i) {
+    const int lane = threadIdx.x % 32;
+    int row = j * 16 + lane % 8 + lane / 8 % 2 * 8, piece = i * 2 + lane / 16;
+    load_matrices4_transposed(b, values + row * PITCH + piece * 16);
+}
+DEVICE void multiply_eight_columns(float *s, const u32 *p, const u32 (&b)[VALUE_WORDS], u32 part) { multiply(s, p, b + 2 * part); }
+#endif
+// q . k for the keys of a segment, whose four blocks lie at `keys`. Operands are loaded two steps before they are multiplied: a warp
+// has nobody to hide their latency behind.
 DEVICE void multiply_keys(float (&s)[TILES][4][4], const u32 (&q)[FRAGMENTS][4], const char *const (&keys)[TILES]) {
     constexpr int STEPS = FRAGMENTS * TILES;
-    u32 b[3][2][4];
+    u32 b[3][KEY_WORDS];
 #pragma unroll
     for (int t = 0; t < TILES; t++)
 #pragma unroll
@@ -102,8 +145,10 @@ DEVICE void multiply_keys(float (&s)[TILES][4][4], const u32 (&q)[FRAGMENTS][4],
     for (int n = 0; n < STEPS; n++) {
         if (n + 2 < STEPS) load_keys(b[(n + 2) % 3], keys[(n + 2) % TILES], (n + 2) / TILES);
 #pragma unroll
-        for (int j = 0; j < 4; j++) multiply(s[n % TILES][j], q[n / TILES], b[n % 3][j / 2] + j % 2 * 2);
+        for (int j = 0; j < 4; j++) multiply_eight_keys(s[n % TILES][j], q[n / TILES], b[n % 3], j);
     }
+#pragma unroll
+    for (int t = 0; t < TILES; t++) scale_tokens(s[t], keys[t] + BLOCK * PITCH);
 }
 // Products to scores of a thread's row h, in place, and their maximum over the segment that begins at position `base`. Without MASKED, all
 // keys count.
@@ -151,15 +196,10 @@ DEVICE void pack_weights(u32 (&p)[4], const float (&s)[4][4], int j) {
     p[0] = pack2(s[2 * j][0], s[2 * j][1]), p[1] = pack2(s[2 * j][2], s[2 * j][3]);
     p[2] = pack2(s[2 * j + 1][0], s[2 * j + 1][1]), p[3] = pack2(s[2 * j + 1][2], s[2 * j + 1][3]);
 }
-DEVICE void load_values(u32 (&b)[4], const char *values, int j, int i) {
-    const int lane = threadIdx.x % 32;
-    int row = j * 16 + lane % 8 + lane / 8 % 2 * 8, piece = i * 2 + lane / 16;
-    load_matrices4_transposed(b, values + row * PITCH + piece * 16);
-}
 // The weighted values of a segment, whose four blocks lie at `values`.
-DEVICE void multiply_values(Rows &r, const float (&s)[TILES][4][4], const char *const (&values)[TILES]) {
+DEVICE void multiply_values(Rows &r, float (&s)[TILES][4][4], const char *const (&values)[TILES]) {
     constexpr int STEPS = TILES * 2 * FRAGMENTS, AHEAD = 3;
-    u32 b[AHEAD + 1][4], p[4];
+    u32 b[AHEAD + 1][VALUE_WORDS], p[4];
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 8; i++)
 #pragma unroll
@@ -170,9 +210,10 @@ DEVICE void multiply_values(Rows &r, const float (&s)[TILES][4][4], const char *
     for (int n = 0; n < STEPS; n++) {
         const int next = n + AHEAD, t = n / (2 * FRAGMENTS), j = n / FRAGMENTS % 2, i = n % FRAGMENTS;
         if (next < STEPS) load_values(b[next % (AHEAD + 1)], values[next / (2 * FRAGMENTS)], next / FRAGMENTS % 2, next % FRAGMENTS);
+        if (i == 0 && j == 0) scale_tokens(s[t], values[t] + BLOCK * PITCH);
         if (i == 0) pack_weights(p, s[t], j);
-        multiply(r.values[2 * i], p, b[n % (AHEAD + 1)]);
-        multiply(r.values[2 * i + 1], p, b[n % (AHEAD + 1)] + 2);
+        multiply_eight_columns(r.values[2 * i], p, b[n % (AHEAD + 1)], 0);
+        multiply_eight_columns(r.values[2 * i + 1], p, b[n % (AHEAD + 1)], 1);
     }
 }
 // How a total and the next segment are weighted: total * keep + segment * take.
@@ -185,17 +226,18 @@ DEVICE Merge merge(float total, float segment) {
 }
 DEVICE float merged(const Merge &w, float total, float segment) { return __fmaf_rn(total, w.keep, __fmul_rn(segment, w.take)); }
 
-#define KEYS 0u
-#define VALUES 1u
 // Copies a block's keys or values of one head into shared memory; tokens outside of first .. last become zeros.
 DEVICE void bring(char *to, const Attend &a, u32 block, u32 kv_head, u32 which, i32 first, i32 last, u32 thread, u32 threads) {
-    constexpr u32 PIECES = HEAD_DIM / 8;
-    const bf16 *from = a.kv + (((u64)block * a.kv_heads + kv_head) * 2 + which) * (BLOCK * HEAD_DIM);
+    constexpr u32 PIECES = HEAD_DIM / PIECE;
+    const Stored *from = a.kv + (((u64)block * a.kv_heads + kv_head) * 2 + which) * STORED_HALF;
 #pragma unroll 4
     for (u32 at = thread; at < BLOCK * PIECES; at += threads) {
         u32 row = at / PIECES, piece = at % PIECES;
-        copy16(to + row * PITCH + piece * 16, from + row * HEAD_DIM + piece * 8, (i32)row >= first && (i32)row < last);
+        copy16(to + row * PITCH + piece * 16, from + row * HEAD_DIM + piece * PIECE, (i32)row >= first && (i32)row < last);
     }
+#if KV8
+    if (thread < BLOCK) copy4(to + BLOCK * PITCH + thread * 4, from + BLOCK * HEAD_DIM + thread * 4, (i32)thread >= first && (i32)thread < last);
+#endif
 }
 DEVICE i32 lowest(u32 keys, u32 window) { return window && keys > window ? (i32)(keys - window) : 0; }
 

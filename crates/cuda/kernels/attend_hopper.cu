@@ -14,6 +14,9 @@
 // Why so much must overlap: by the rates of its units, a multiprocessor needs for 128 rows of a segment 2,048 clocks for products (heads of
 // 128 values), 1,088 for exponentials, and about 1,300 to issue all other instructions.
 //
+// With KV8, quants pass through a staging area that has room for one tile of keys and one of values: a thread copies its part of the next
+// tile there, and widens it into a slot when that is empty. Computing threads multiply by tokens' scales, as in `attend.cu`.
+//
 // HEAD_DIM is 64 or 128. PING_PONG and OVERLAP are set at compile time, too. Keys, values and queries lie in panels of 64 columns and 128
 // rows (`hopper.cuh`).
 
@@ -24,6 +27,10 @@
 #define PANELS (HEAD_DIM / 64)
 #define TILE_BYTES (PANELS * PANEL)  // keys or values of a segment, or queries of an item
 #define EIGHT_ROWS 1024
+#define BARRIERS (12 * 8)
+#define SCALES (6 * TILE_BYTES + BARRIERS)  // where the scales of keys and values begin
+#define SCALES_BYTES (SEGMENT * 4)
+#define STAGING (SCALES + 4 * SCALES_BYTES)  // where the quants of the next keys and values begin
 #define PIECES (HEAD_DIM / 8)
 #define COPYING 64                       // threads that copy a tile
 #define ROWS_AT_ONCE (COPYING / PIECES)  // that they copy a piece each of
@@ -35,9 +42,11 @@
 struct Slots {
     char *bytes;
     u64 *full, *empty;  // a barrier for each slot
+    char *scales;       // of the tokens in each slot, with KV8
     u32 turn;           // how often one was used
 };
 DEVICE char *slot_bytes(const Slots &s) { return s.bytes + s.turn % 2 * TILE_BYTES; }
+DEVICE char *slot_scales(const Slots &s) { return s.scales + s.turn % 2 * SCALES_BYTES; }
 DEVICE void await_full(const Slots &s) { barrier_wait(s.full + s.turn % 2, s.turn / 2 % 2); }
 // A computing warp has read all that it needs of the slot.
 DEVICE void release(Slots &s) {
@@ -51,7 +60,7 @@ struct Memory {
 // Slots of queries (0), keys (1) or values (2).
 DEVICE Slots slots_at(char *bytes, u32 kind, u32 turn) {
     u64 *barriers = (u64 *)(bytes + 6 * TILE_BYTES) + kind * 4;
-    return {bytes + kind * 2 * TILE_BYTES, barriers, barriers + 2, turn};
+    return {bytes + kind * 2 * TILE_BYTES, barriers, barriers + 2, bytes + SCALES + (kind - 1) * 2 * SCALES_BYTES, turn};
 }
 DEVICE Memory divide(char *bytes) { return {slots_at(bytes, 0, 0), slots_at(bytes, 1, 0), slots_at(bytes, 2, 0)}; }
 DEVICE void create_barriers(const Slots &s) {
@@ -100,7 +109,7 @@ struct Pieces {
     u32 row, column;
 };
 DEVICE Pieces pieces_in(char *tile) {
-    const u32 thread = threadIdx.x % COPYING, row = thread / PIECES, piece = thread % PIECES, place = (piece ^ row) % 8;
+    const u32 thread = (KV8 ? thread_anew() : threadIdx.x) % COPYING, row = thread / PIECES, piece = thread % PIECES, place = (piece ^ row) % 8;
     return {tile + piece / 8 * PANEL + row * 128 + place * 16, place & 4 ? -64 : 64, row, piece * 8};
 }
 DEVICE char *piece_at(const Pieces &p, u32 first) { return p.to + first * 128 + (first % 8 ? p.flip : 0); }
@@ -113,14 +122,21 @@ DEVICE void bring_queries(const Slots &s, const Attend &a, const Unit &unit) {
     for (u32 first = 0; first < SEGMENT; first += ROWS_AT_ONCE, from += stride) copy16(piece_at(p, first), from, first + p.row < unit.item.rows);
     announce(s);
 }
-// Keys or values of a segment; tokens outside of what the unit sees become zeros. The warpgroup has few registers: a lane knows one block.
-DEVICE void bring_tile(const Slots &s, const Attend &a, const Unit &unit, u32 which, i32 segment) {
-    const i32 base = segment * SEGMENT, tile = (i32)(threadIdx.x % TILES), own = base + tile * BLOCK;
+// Values are copied by other warps than queries and keys: who waits for a copy does not delay the others.
+DEVICE u32 copied_half() { return threadIdx.x % GROUP < COPYING ? KEYS : VALUES; }
+// The block that a lane knows of a segment's four. The warpgroup has few registers.
+DEVICE u32 known_block(const Attend &a, const Unit &unit, i32 segment, u32 thread) {
+    const i32 tile = (i32)(thread % TILES), own = segment * SEGMENT + tile * BLOCK;
     const bool used = own + BLOCK > unit.lower && own < unit.end;
-    const u32 block = used ? a.tables[unit.item.table + segment * TILES + tile] : 0;
+    return used ? a.tables[unit.item.table + segment * TILES + tile] : 0;
+}
+#if !KV8
+// Keys or values of a segment; tokens outside of what the unit sees become zeros.
+DEVICE void bring_tile(const Slots &s, const Attend &a, const Unit &unit, u32 which, i32 segment) {
+    const u32 block = known_block(a, unit, segment, threadIdx.x);
     Pieces p = pieces_in(await_empty(s));
     const bf16 *kv = a.kv + (unit.head / (a.heads / a.kv_heads) * 2 + which) * (BLOCK * HEAD_DIM) + p.row * HEAD_DIM + p.column;
-    i32 key = base + (i32)p.row;
+    i32 key = segment * SEGMENT + (i32)p.row;
 #pragma unroll 1
     for (u32 t = 0; t < TILES; t++, key += BLOCK, p.to += BLOCK * 128) {
         const bf16 *from = kv + (u64)__shfl_sync(LANES_ALL, block, t) * a.kv_heads * (2 * BLOCK * HEAD_DIM);
@@ -129,15 +145,90 @@ DEVICE void bring_tile(const Slots &s, const Attend &a, const Unit &unit, u32 wh
     }
     announce(s);
 }
-// Values are copied by other warps than queries and keys: who waits for a copy does not delay the others.
-DEVICE u32 copied_half() { return threadIdx.x % GROUP < COPYING ? KEYS : VALUES; }
+DEVICE void bring_tiles(char *bytes, u32 &tiles, const Attend &a, const Unit &unit) {
+#pragma unroll 1
+    for (i32 g = unit.first; g * SEGMENT < unit.end; g++, tiles++) bring_tile(slots_at(bytes, 1 + copied_half(), tiles), a, unit, copied_half(), g);
+}
+#else
+#define SIXTEENS (HEAD_DIM / 16)             // of a token's quants
+#define TOKENS_AT_ONCE (COPYING / SIXTEENS)  // that threads take sixteen quants each of; a multiple of 8
+#define STAGED (SEGMENT / TOKENS_AT_ONCE)    // sixteens of a thread
+// Which thread this is of those that copy keys, or values. It is found out again and again: there are no registers to keep it in.
+struct Copier {
+    u32 which, thread;
+};
+DEVICE Copier this_copier() {
+    const u32 thread = thread_anew() % GROUP;
+    return {thread / COPYING, thread % COPYING};
+}
+// A thread's place for its n-th sixteen quants.
+DEVICE char *staged(char *bytes, const Copier &c, u32 n) { return bytes + STAGING + c.which * (SEGMENT * HEAD_DIM) + (n * COPYING + c.thread) * 16; }
+// Begins to copy a segment's quants, and gives the scales of two tokens, half a segment apart; tokens outside of what the unit sees become
+// zeros.
+DEVICE float2 stage_tile(char *bytes, const Attend &a, const Unit &unit, i32 segment) {
+    const Copier c = this_copier();
+    const u32 token = c.thread / SIXTEENS, block = known_block(a, unit, segment, c.thread);
+    const Stored *kv = a.kv + (unit.head / (a.heads / a.kv_heads) * 2 + c.which) * STORED_HALF;
+    auto stored = [&](u32 tile) { return kv + (u64)__shfl_sync(LANES_ALL, block, tile) * a.kv_heads * (2 * STORED_HALF); };
+    auto seen = [&](u32 at) { return segment * SEGMENT + (i32)at >= unit.lower && segment * SEGMENT + (i32)at < unit.end; };
+#pragma unroll 1
+    for (u32 t = 0; t < TILES; t++) {
+        const Stored *from = stored(t) + c.thread * 16;
+#pragma unroll
+        for (u32 i = 0; i < BLOCK / TOKENS_AT_ONCE; i++)
+            copy16(staged(bytes, c, t * (BLOCK / TOKENS_AT_ONCE) + i), from + i * (COPYING * 16), seen(t * BLOCK + i * TOKENS_AT_ONCE + token));
+    }
+    copy_commit();
+    float scales[2];
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        const u32 at = half * COPYING + c.thread;
+        const float *from = (const float *)(stored(at / BLOCK) + BLOCK * HEAD_DIM);
+        scales[half] = seen(at) ? from[at % BLOCK] : 0.0f;
+    }
+    return make_float2(scales[0], scales[1]);
+}
+// Widens a part of sixteen quants into a piece of a panel.
+DEVICE void widen_part(char *to, uint4 w, u32 pairs) {
+    write_piece(to, make_uint4(widened(w.x, pairs), widened(w.y, pairs), widened(w.z, pairs), widened(w.w, pairs)));
+}
+// Widens what this thread has staged into a slot, and tells the computing warps.
+DEVICE void widen_tile(const Slots &s, char *bytes, float2 scales) {
+    const Copier c = this_copier();
+    const u32 token = c.thread / SIXTEENS, piece = c.thread % SIXTEENS * 2, panel = piece / 8;
+    // Threads of different panels begin with different parts: their pieces lie in different banks.
+    const u32 part = panel, place = (piece ^ part ^ token) % 8, pairs = selector(c.which, part), others = selector(c.which, part ^ 1);
+    copy_wait<0>();
+    char *row = await_empty(s) + panel * PANEL + token * 128;
+    float *to_scales = (float *)slot_scales(s) + c.thread;
+    to_scales[0] = scales.x, to_scales[COPYING] = scales.y;
+    uint4 next = *(const uint4 *)staged(bytes, c, 0);
+#pragma unroll 1
+    for (u32 n = 0; n < STAGED; n++, row += TOKENS_AT_ONCE * 128) {
+        const uint4 quants = next;
+        next = *(const uint4 *)staged(bytes, c, min(n + 1, STAGED - 1u));
+        widen_part(row + place * 16, quants, pairs);
+        widen_part(row + (place ^ 1) * 16, quants, others);
+    }
+    publish_writes();
+    barrier_arrive(s.full + s.turn % 2);
+}
+DEVICE void bring_tiles(char *bytes, u32 &tiles, const Attend &a, const Unit &unit) {
+    float2 scales = make_float2(0.0f, 0.0f);
+#pragma unroll 1
+    for (i32 g = unit.first;; g++) {
+        if (g > unit.first) widen_tile(slots_at(bytes, 1 + copied_half(), tiles++), bytes, scales);
+        if (g * SEGMENT >= unit.end) return;
+        scales = stage_tile(bytes, a, unit, g);
+    }
+}
+#endif
 DEVICE void copy_units(char *bytes, const Attend &a) {
     u32 units = 0, tiles = 0;
     for_units(a, [&](u32 index) {
         const Unit unit = unit_at(a, index);
         if (copied_half() == KEYS) bring_queries(slots_at(bytes, 0, units), a, unit);
-#pragma unroll 1
-        for (i32 g = unit.first; g * SEGMENT < unit.end; g++, tiles++) bring_tile(slots_at(bytes, 1 + copied_half(), tiles), a, unit, copied_half(), g);
+        bring_tiles(bytes, tiles, a, unit);
         units++;
     });
 }
@@ -181,9 +272,17 @@ DEVICE void issue_scores(float (&s)[TILES][4][4], u64 queries, const char *keys)
     }
     product_commit();
 }
-DEVICE void scores_ready(float (&s)[TILES][4][4]) {
+// Multiplies what there is for a segment's tokens by their scales.
+DEVICE void scale_segment(float (&s)[TILES][4][4], const Slots &tokens) {
+#pragma unroll
+    for (int t = 0; t < TILES; t++) scale_tokens(s[t], slot_scales(tokens) + t * BLOCK * 4);
+}
+// Takes the scores whose products are done; their keys are no longer needed.
+DEVICE void take_scores(float (&s)[TILES][4][4], Slots &keys) {
 #pragma unroll
     for (int t = 0; t < TILES; t++) product_results(s[t]);
+    scale_segment(s, keys);
+    release(keys);
 }
 DEVICE void issue_values(float (&v)[8][4], const u32 (&p)[TILES * 2][4], const char *panel) {
     const u64 b = panel_descriptor(panel, PANEL, EIGHT_ROWS);
@@ -250,8 +349,7 @@ DEVICE void begin_segment(float (&v)[8][4], Total &total, float (&s)[TILES][4][4
     issue_values(v, p, values + (PANELS - 1) * PANEL);
     pass_turn(group);
     product_wait<1>();
-    scores_ready(s);
-    release(memory.keys);
+    take_scores(s, memory.keys);
 }
 DEVICE void finish_segment(float (&v)[8][4], Total &total, u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory) {
     product_wait<0>();
@@ -263,8 +361,7 @@ DEVICE void compute_scores(float (&s)[TILES][4][4], Memory &memory, u64 queries)
     await_full(memory.keys);
     issue_scores(s, queries, slot_bytes(memory.keys));
     product_wait<0>();
-    scores_ready(s);
-    release(memory.keys);
+    take_scores(s, memory.keys);
 }
 // Segments that nobody in the warpgroup sees.
 DEVICE void skip_segments(i32 count, Memory &memory, u32 group) {
@@ -285,8 +382,10 @@ DEVICE void score_segment(float (&s)[TILES][4][4], Rows &r, i32 segment, const S
     if (all) score_row<false>(s, r, 0, base, span, a), score_row<false>(s, r, 1, base, span, a);
     else score_row<true>(s, r, 0, base, span, a), score_row<true>(s, r, 1, base, span, a);
 }
-DEVICE Merges weigh_segment(u32 (&p)[TILES * 2][4], float (&s)[TILES][4][4], Rows &r, Total &total) {
+DEVICE Merges weigh_segment(u32 (&p)[TILES * 2][4], float (&s)[TILES][4][4], Rows &r, Total &total, const Memory &memory) {
     weigh_row(s, r, 0), weigh_row(s, r, 1);
+    if (KV8) await_full(memory.values);
+    scale_segment(s, memory.values);
 #pragma unroll
     for (int n = 0; n < TILES * 2; n++) pack_weights(p[n], s[n / 2], n % 2);
     return merge_scales(total, r);
@@ -299,14 +398,14 @@ DEVICE void attend_segments(Total &total, const Sight &sight, Memory &memory, u6
     score_segment(s, r, sight.first, sight, a);
 #pragma unroll 1
     for (i32 g = sight.first + 1; g < sight.last; g++) {
-        const Merges m = weigh_segment(p, s, r, total);
+        const Merges m = weigh_segment(p, s, r, total, memory);
         if (OVERLAP) begin_segment(v, total, s, p, m, memory, queries, group);
         else add_segment(total, p, m, memory, group), compute_scores(s, memory, queries);
         if (OVERLAP && !LATE) finish_segment(v, total, p, m, memory);
         score_segment(s, r, g, sight, a);
         if (OVERLAP && LATE) finish_segment(v, total, p, m, memory);
     }
-    const Merges m = weigh_segment(p, s, r, total);
+    const Merges m = weigh_segment(p, s, r, total, memory);
     add_segment(total, p, m, memory, group);
 }
 DEVICE void write_total(const Total &total, const Attend &a, const Unit &unit, u32 group) {

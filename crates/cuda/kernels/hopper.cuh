@@ -64,6 +64,9 @@ template <int N> DEVICE void product_operands(u32 (&a)[N][4]) {
     for (int n = 0; n < N; n++) asm volatile("" : "+r"(a[n][0]), "+r"(a[n][1]), "+r"(a[n][2]), "+r"(a[n][3])::"memory");
 }
 
+// Writes 16 bytes of a panel.
+DEVICE void write_piece(void *to, uint4 piece) { *(uint4 *)to = piece; }
+
 DEVICE void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // A barrier of `count` arrivals; its phases are counted from 0. The wait with parity 1 passes before phase 0 is complete.
@@ -82,6 +85,12 @@ DEVICE void barrier_wait(u64 *barrier, u32 parity) {
 DEVICE void numbered_wait(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 DEVICE void numbered_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 
+// threadIdx.x, which the compiler does not keep.
+DEVICE u32 thread_anew() {
+    u32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
 // The warpgroup's threads give registers back, or wait for more of them.
 template <int N> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }

@@ -39,7 +39,12 @@ DEVICE void copy16(void *to, const void *from, bool valid) {
     i32 bytes = valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
 }
-// The same where `wanted`; elsewhere nothing is written.
+// The same with 4 bytes.
+DEVICE void copy4(void *to, const void *from, bool valid) {
+    i32 bytes = valid ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
+}
+// 16 bytes where `wanted`; elsewhere nothing is written.
 DEVICE void copy16_if(void *to, const void *from, bool wanted) {
     asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16;}" ::"r"(shared_address(to)), "l"(from), "r"((u32)wanted) : "memory");
 }
@@ -54,6 +59,9 @@ DEVICE void load_matrices2(u32 *r, const void *p) {
 }
 DEVICE void load_matrices4_transposed(u32 *r, const void *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+}
+DEVICE void load_matrices2_transposed(u32 *r, const void *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(p)) : "memory");
 }
 // d += a * b: 16 x 16 times 16 x 8, sums in f32.
 DEVICE void multiply(float *d, const u32 *a, const u32 *b) {
@@ -75,6 +83,12 @@ DEVICE float inverse(float x) {
 DEVICE u32 pack2(float a, float b) {
     u32 r;
     asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+    return r;
+}
+// a - b for two pairs of bf16: by a product with -1, which older GPUs have, too.
+DEVICE u32 minus2(u32 a, u32 b) {
+    u32 r;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(b), "r"(0xbf80bf80u), "r"(a));
     return r;
 }
 // The IEEE halves of a word.

@@ -1,14 +1,12 @@
 // From a row of projections to attention: bias, norm and rotation of queries and keys; queries out, keys and values into their
 // blocks.
 //
-//   KV block      [kv head][keys | values][32 tokens][HEAD_DIM] bf16, of one layer
 //   route         heads of 64, 128 and 256 values: a head's values are in the registers of 16 or 32 lanes, four in a row each; pairs of a
 //                 rotation by halves are in the same lane or one shuffle apart. A warp takes up to four heads, all of whose loads overlap.
 //   route_any     heads of any size, and norms over the whole row: a warp takes one head, in shared memory.
 //
-// HEAD_DIM is set at compile time.
+// Keys and values are stored as `kv.cuh` says: with KV8, each head's by its own largest value. HEAD_DIM and KV8 are set at compile time.
 
-#define BLOCK 32
 #define MOST_HEAD_DIM 256
 #define HEADS_PER_BLOCK 8
 
@@ -21,20 +19,32 @@ struct Route {
     const u32 *positions;      // [rows]
     const u32 *slots;          // [rows], block * 32 + token in the block; NOWHERE for padding
     bf16 *queries;             // [rows][heads][head_dim]
-    bf16 *kv;                  // this layer's blocks
+    Stored *kv;                // this layer's blocks
     u32 heads, kv_heads, head_dim, pairs, interleaved, whole;
     float eps;
 };
 #define NOWHERE 0xffffffffu
 
-
 // Where a head's values go; nowhere for keys and values of padding.
-DEVICE bf16 *place_of(const Route &a, u32 row, u32 head, u32 slot) {
+DEVICE void *place_of(const Route &a, u32 row, u32 head, u32 slot) {
     if (head < a.heads) return a.queries + ((u64)row * a.heads + head) * a.head_dim;
     if (slot == NOWHERE) return nullptr;
     const u32 local = head - a.heads, kv_head = local % a.kv_heads, which = local / a.kv_heads;
-    return a.kv + ((((u64)(slot / BLOCK) * a.kv_heads + kv_head) * 2 + which) * BLOCK + slot % BLOCK) * a.head_dim;
+    const u64 half = ((u64)(slot / BLOCK) * a.kv_heads + kv_head) * 2 + which;
+#if KV8
+    return a.kv + half * STORED_HALF + slot % BLOCK * HEAD_DIM;
+#else
+    return a.kv + (half * BLOCK + slot % BLOCK) * a.head_dim;
+#endif
 }
+#if KV8
+// Keys or values, and where the scale of the token whose quants go to `to` lies.
+DEVICE u32 kind_of(const Route &a, u32 head) { return (head - a.heads) / a.kv_heads; }
+DEVICE float *scale_of(void *to, u32 slot) {
+    const u32 token = slot % BLOCK;
+    return (float *)((Stored *)to + (BLOCK - token) * HEAD_DIM) + token;
+}
+#endif
 
 #if HEAD_DIM == 64 || HEAD_DIM == 128 || HEAD_DIM == 256
 #define LANES (HEAD_DIM == 64 ? 16 : 32)          // of a head
@@ -93,6 +103,36 @@ DEVICE void rotate(float4 (&x)[FOURS], const float *angles, bool interleaved, bo
 #endif
 }
 
+DEVICE void store(void *to, const float4 (&x)[FOURS]) {
+#pragma unroll
+    for (int f = 0; f < FOURS; f++) {
+        const float4 v = x[f];
+        if (to) *(uint2 *)((bf16 *)to + first_of(f)) = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
+    }
+}
+#if KV8
+DEVICE float largest(float4 v, float most) { return fmaxf(fmaxf(most, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w))); }
+DEVICE u32 quants_of(float4 v, float inverse) { return quant(v.x, inverse) | quant(v.y, inverse) << 8 | quant(v.z, inverse) << 16 | quant(v.w, inverse) << 24; }
+// A lane and the one that has the values eight later write a word each. All lanes of the warp take part.
+DEVICE void store_quants(void *to, u32 slot, u32 which, const float4 (&x)[FOURS]) {
+    const u32 lane = threadIdx.x % LANES;
+    const bool later = lane & 2;
+    float most = 0.0f;
+#pragma unroll
+    for (int f = 0; f < FOURS; f++) most = largest(x[f], most);
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, step));
+    const Scales scales = scales_for(most);
+#pragma unroll
+    for (int f = 0; f < FOURS; f++) {
+        const u32 own = quants_of(x[f], scales.inverse), other = __shfl_xor_sync(LANES_ALL, own, 2);
+        const u32 word = interleave(later ? other : own, later ? own : other, which, later);
+        if (to) ((u32 *)to)[first_of(f) / 16 * 4 + lane % 2 * 2 + later] = word;
+    }
+    if (to && lane == 0) *scale_of(to, slot) = scales.scale;
+}
+#endif
+
 // Block (x, y): token x, the y-th part of its heads. Lanes of heads beyond the last one compute what nobody writes.
 KERNEL(route, Route, 256) {
     const u32 row = blockIdx.x, all = a.heads + 2 * a.kv_heads, slot = a.slots[row];
@@ -113,16 +153,33 @@ KERNEL(route, Route, 256) {
         const bool query = head < a.heads, key = !query && head < a.heads + a.kv_heads;
         if (a.query_norm) norm_head(x[h], query ? a.query_norm : key ? a.key_norm : nullptr, a.eps);
         if (a.angles) rotate(x[h], angles, a.interleaved, query || key);
-        bf16 *to = head < all ? place_of(a, row, head, slot) : nullptr;
-#pragma unroll
-        for (int f = 0; f < FOURS; f++) {
-            const float4 v = x[h][f];
-            if (to) *(uint2 *)(to + first_of(f)) = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
-        }
+        void *to = head < all ? place_of(a, row, head, slot) : nullptr;
+#if KV8
+        if (__ballot_sync(LANES_ALL, !query)) store_quants(query ? nullptr : to, slot, kind_of(a, head), x[h]);
+        if (query) store(to, x[h]);
+#else
+        store(to, x[h]);
+#endif
     }
 }
 #endif
 
+#if KV8
+DEVICE void store_any_quants(void *to, u32 slot, u32 which, const float *x) {
+    const u32 lane = threadIdx.x % 32;
+    float most = 0.0f;
+    for (u32 i = lane; i < HEAD_DIM; i += 32) most = fmaxf(most, fabsf(x[i]));
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, step));
+    const Scales scales = scales_for(most);
+    for (u32 word = lane; word < HEAD_DIM / 4; word += 32) {
+        u32 quants = 0;
+        for (u32 e = 0; e < 4; e++) quants |= quant(x[value_at(which, word, e)], scales.inverse) << 8 * e;
+        ((u32 *)to)[word] = quants;
+    }
+    if (lane == 0) *scale_of(to, slot) = scales.scale;
+}
+#endif
 KERNEL(route_any, Route, 256) {
     __shared__ float values[HEADS_PER_BLOCK][MOST_HEAD_DIM];
     __shared__ float scratch[32];
@@ -169,7 +226,10 @@ KERNEL(route_any, Route, 256) {
         }
         __syncwarp();
     }
-    bf16 *to = place_of(a, row, head, a.slots[row]);
+    void *to = place_of(a, row, head, a.slots[row]);
     if (!to) return;
+#if KV8
+    if (!query) return store_any_quants(to, a.slots[row], kind_of(a, head), x);
+#endif
     for (u32 i = lane; i < a.head_dim / 2; i += 32) ((u32 *)to)[i] = pack2(x[2 * i], x[2 * i + 1]);
 }

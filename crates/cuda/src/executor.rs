@@ -9,6 +9,7 @@ use ropeway_weights::Checkpoint;
 use crate::driver::DriverError;
 use crate::error::CudaError;
 use crate::kernels::BLOCK;
+use crate::kv::KvForm;
 use crate::libraries::Search;
 use crate::load::Source;
 use crate::plan::Plan;
@@ -42,6 +43,8 @@ pub struct CudaOptions {
     pub rope_scaling: Option<RopeScalingChoice>,
     /// Packs float weights as integers.
     pub quantize: Option<Quantize>,
+    /// The form of keys and values.
+    pub kv: KvForm,
     /// Tokens of KV memory; `None` takes most of what is free.
     pub kv_tokens: Option<usize>,
     /// Most tokens in one step.
@@ -64,6 +67,7 @@ impl Default for CudaOptions {
             context: None,
             rope_scaling: None,
             quantize: None,
+            kv: KvForm::default(),
             kv_tokens: None,
             step_tokens: DEFAULT_STEP_TOKENS,
             step_rows: DEFAULT_STEP_ROWS,
@@ -91,12 +95,13 @@ impl CudaOptions {
     /// Tokens of KV memory that fit into `bytes`, for a model or for several together; whole blocks, at least one.
     pub fn kv_tokens_in<'a>(
         bytes: u64,
+        kv: KvForm,
         models: impl IntoIterator<Item = &'a Checkpoint>,
     ) -> Result<usize, CudaError> {
         let mut block = 0;
         for checkpoint in models {
             let spec = DecoderSpec::from_checkpoint(checkpoint).map_err(LoadError::from)?;
-            block += ModelShape::new(&spec, &Plan::new(&spec))?.block_bytes();
+            block += ModelShape::new(&spec, &Plan::new(&spec), kv)?.block_bytes();
         }
         Ok((bytes / block.max(1) as u64).max(1) as usize * BLOCK)
     }

@@ -2,6 +2,7 @@
 
 use ropeway_executor::CostGuess;
 
+use crate::kernels::BLOCK;
 use crate::plan::MatrixPlan;
 use crate::program::Program;
 
@@ -29,6 +30,6 @@ pub(crate) fn cost(program: &Program) -> CostGuess {
         token: picoseconds((values - head) / (MULTIPLY * parts)),
         row: picoseconds(head / (MULTIPLY * parts)),
         pair: picoseconds(2.0 * width * model.heads as f64 / (ATTEND * parts)),
-        read: picoseconds(4.0 * width * model.kv_heads as f64 / (READ * parts)),
+        read: picoseconds((model.block_bytes() / BLOCK) as f64 / (READ * parts)),
     }
 }

@@ -7,11 +7,11 @@ use sha2::{Digest, Sha256};
 use crate::CudaExecutor;
 
 /// Raised whenever blocks are laid out in another way.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 impl CudaExecutor {
-    /// A digest of everything that decides the bits of a block: the weights (by their files' digest), the model as it is run, the GPU, the
-    /// machine code of the kernels, and the block that all of these give for some tokens. Nothing may have been computed before that
+    /// A digest of everything that decides the bits of a block: the weights (by their files' digest), the model as it is run, the form of
+    /// keys and values, the GPU, the machine code of the kernels, and the block that all of these give for some tokens. Nothing may have been computed before that
     /// is still needed.
     pub fn kv_identity(&mut self, weights: &[u8; 32]) -> Result<[u8; 32], ExecutorError> {
         let Some(program) = self.program() else {
@@ -22,6 +22,7 @@ impl CudaExecutor {
         digest.update(LAYOUT.to_le_bytes());
         digest.update(weights);
         digest.update(format!("{:?} {} {}", self.spec(), properties.name, properties.capability));
+        digest.update(format!("{:?}", program.model.kv));
         digest.update(program.kernels.digest);
         digest.update(sample_block(self as &mut dyn Executor)?);
         Ok(digest.finalize().into())

@@ -12,7 +12,7 @@
 //!
 //! # Layout
 //! - [`libraries`], [`driver`], [`compile`], [`blas`]: what NVIDIA brings, behind safe owners.
-//! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`sections`]: a step's arrays.
+//! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`kv`]: forms of keys and values; [`sections`]: a step's arrays.
 //! - [`kernels`]: what is launched; [`prompts`]: its forms for prompts' attention; [`products`]: how products are computed; [`program`]: the
 //!   plan as launches.
 //! - [`weights`], [`packed`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
@@ -30,6 +30,7 @@ pub mod flight;
 mod guess;
 mod identity;
 pub mod kernels;
+pub mod kv;
 pub mod libraries;
 pub mod load;
 pub mod packed;
@@ -49,4 +50,5 @@ pub mod workspace;
 pub use encoder::{CudaEncoder, CudaTextDecoder};
 pub use error::CudaError;
 pub use executor::{CudaExecutor, CudaOptions};
+pub use kv::KvForm;
 pub use pair::Pair;

@@ -83,7 +83,7 @@ pub fn load(
     };
     let mut plan = Plan::new(spec);
     choose_forms(&mut plan, spec, &from, options.quantize)?;
-    let model = ModelShape::new(spec, &plan)?;
+    let model = ModelShape::new(spec, &plan, options.kv)?;
     let device = Device::open(&options.search, options.ordinal)?;
     let step = step_shape(&device, &model, options)?;
     // Whoever has too little memory learns it before anything takes its time.
@@ -95,7 +95,7 @@ pub fn load(
         PromptForm::Warps
     };
     let variants = Variants { forms: &plan.packed_forms(), prompts };
-    let kernels = Kernels::load(&device, &compiler, compiled_for(spec, &device), variants)?;
+    let kernels = Kernels::load(&device, &compiler, compiled_for(spec, &device, options), variants)?;
     let weights =
         Weights::upload(&stream, &kernels.products, spec, &plan, &from, options.quantize, progress)?;
     let buffer = device.allocate(Workspace::bytes(&model, &step))?;
@@ -127,17 +127,18 @@ pub(crate) fn step_shape(
     model: &ModelShape,
     options: &CudaOptions,
 ) -> Result<StepShape, CudaError> {
-    let attend = AttendShape::new(model.head_dim, device.properties().shared_bytes)?;
+    let attend = AttendShape::new(model.head_dim, model.kv, device.properties().shared_bytes)?;
     Ok(StepShape::new(model, &attend, options.step_tokens, options.step_rows))
 }
 
 /// The constants of a model's kernels.
-fn compiled_for(spec: &DecoderSpec, device: &Device) -> kernels::Constants {
+fn compiled_for(spec: &DecoderSpec, device: &Device, options: &CudaOptions) -> kernels::Constants {
     kernels::Constants {
         shared_bytes: device.properties().shared_bytes,
         head_dim: spec.head_dim,
         hidden: spec.hidden,
         capped: spec.attention.softcap.is_some(),
+        kv: options.kv,
     }
 }
 

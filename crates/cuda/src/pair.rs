@@ -50,7 +50,7 @@ fn shared_tokens(models: [&Checkpoint; 2], options: &CudaOptions) -> Result<usiz
         let spec = options.spec_of(checkpoint)?;
         let mut plan = Plan::new(&spec);
         choose_forms(&mut plan, &spec, &WeightSource::Checkpoint(checkpoint), options.quantize)?;
-        let model = ModelShape::new(&spec, &plan)?;
+        let model = ModelShape::new(&spec, &plan, options.kv)?;
         let step = step_shape(&device, &model, options)?;
         together.weights += plan.weight_bytes();
         together.workspace += Workspace::bytes(&model, &step);

@@ -346,6 +346,7 @@ mod tests {
         heads: 4,
         kv_heads: 2,
         head_dim: 16,
+        kv: crate::kv::KvForm::Bf16,
         layers: 1,
         context: 4096,
         gated: 64,

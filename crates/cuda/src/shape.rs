@@ -8,6 +8,7 @@ use ropeway_model::spec::MlpSpec;
 
 use crate::error::CudaError;
 use crate::kernels::{AttendShape, BLOCK, ROUTE_HEADS, SEGMENT, STRETCH, TILES};
+use crate::kv::KvForm;
 use crate::plan::Plan;
 
 /// Row counts that work is launched for. Small steps are latency; above, rows that nobody asked for cost as much as others.
@@ -60,6 +61,7 @@ pub struct ModelShape {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    pub kv: KvForm,
     pub layers: usize,
     pub context: usize,
     /// Widest MLP of a token: the sum over its experts where it has some.
@@ -74,7 +76,7 @@ pub struct ModelShape {
 
 impl ModelShape {
     /// The sizes of a model, if the kernels can run it.
-    pub fn new(spec: &DecoderSpec, plan: &Plan) -> Result<Self, CudaError> {
+    pub fn new(spec: &DecoderSpec, plan: &Plan, kv: KvForm) -> Result<Self, CudaError> {
         let refuse = |problem: String| Err(CudaError::Shape(problem));
         if !spec.head_dim.is_multiple_of(16) || spec.head_dim > 256 {
             return refuse(format!("heads of {} values are not a multiple of 16 up to 256", spec.head_dim));
@@ -106,6 +108,7 @@ impl ModelShape {
             heads: spec.heads,
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
+            kv,
             layers: spec.layers.len(),
             context: spec.context,
             gated,
@@ -133,7 +136,7 @@ impl ModelShape {
 
     /// Bytes of a KV block in one layer.
     pub fn layer_block_bytes(&self) -> usize {
-        self.kv_heads * 2 * BLOCK * self.head_dim * 2
+        self.kv_heads * 2 * self.kv.half_bytes(self.head_dim)
     }
 
     /// Bytes of a KV block in all layers.

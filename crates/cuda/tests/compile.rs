@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 
-use ropeway_cuda::compile::Compiler;
+use ropeway_cuda::compile::{Compiler, Source};
 use ropeway_cuda::encoder::kernels::{EncoderConstants, sources as encoder_sources};
-use ropeway_cuda::kernels::{AttendShape, Constants, sources};
+use ropeway_cuda::kernels::{Constants, sources};
+use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::libraries::Search;
 use ropeway_cuda::packed::{PackedForm, packed_source};
 use ropeway_cuda::prompts::{PromptForm, Schedule};
@@ -38,13 +39,16 @@ fn every_kernel_compiles_for_every_generation_and_spills_little() {
             let encoder = (head_dim <= 128)
                 .then(|| encoder_sources(EncoderConstants { hidden, head_dim, shared_bytes }));
             let packed = PackedForm::ALL.into_iter().map(|form| packed_source(form, shared_bytes));
-            let constants = Constants { head_dim, hidden, capped, shared_bytes };
-            // Heads of 256 values need more shared memory than cards for gaming have.
-            let Ok(decoder) = sources(constants, PromptForm::Warps) else {
-                assert!(head_dim == 256 && shared_bytes < 132 << 10, "{capability} {head_dim}");
-                continue;
-            };
-            for source in decoder.into_iter().chain(encoder.into_iter().flatten()).chain(packed) {
+            let mut all: Vec<Source> = encoder.into_iter().flatten().chain(packed).collect();
+            for kv in KvForm::ALL {
+                let constants = Constants { head_dim, hidden, capped, kv, shared_bytes };
+                match sources(constants, PromptForm::Warps) {
+                    Ok(decoder) => all.extend(decoder),
+                    // Heads of 256 values need more shared memory than cards for gaming have.
+                    Err(error) => assert!(head_dim == 256 && shared_bytes < 132 << 10, "{error}"),
+                }
+            }
+            for source in all {
                 if !compiled_before.insert((source.name, source.defines.clone())) {
                     continue;
                 }
@@ -77,13 +81,14 @@ fn prompts_on_hopper_spill_nothing_and_their_products_run_side_by_side() {
     let usual =
         [(64, false), (64, true), (128, false), (128, true)].map(|shape| (shape, Schedule::default()));
     let others = [schedule(true, false), schedule(false, true), schedule(false, false)];
-    for ((head_dim, capped), schedule) in usual.into_iter().chain(others.map(|other| ((128, false), other))) {
-        let constants = Constants { head_dim, hidden: 4096, capped, shared_bytes: 232_448 };
-        let shape = AttendShape::new(head_dim, constants.shared_bytes).expect("a Hopper");
+    let all = usual.into_iter().chain(others.map(|other| ((128, false), other)));
+    for (((head_dim, capped), schedule), kv) in all.flat_map(|one| KvForm::ALL.map(|kv| (one, kv))) {
+        let constants = Constants { head_dim, hidden: 4096, capped, kv, shared_bytes: 232_448 };
+        let shape = constants.attend_shape().expect("a Hopper");
         let source = PromptForm::Warpgroups(schedule).source(constants, &shape);
         let log = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}")).log;
-        assert_eq!(spills(&log), 0, "{schedule:?}, heads of {head_dim}: {log}");
+        assert_eq!(spills(&log), 0, "{schedule:?} {kv:?}, heads of {head_dim}: {log}");
         // Where the compiler can't keep products apart from other uses of their registers, it warns and waits after each of them.
-        assert!(!log.contains("warning"), "{schedule:?}, heads of {head_dim}: {log}");
+        assert!(!log.contains("warning"), "{schedule:?} {kv:?}, heads of {head_dim}: {log}");
     }
 }

@@ -6,6 +6,7 @@ mod fixtures;
 use fixtures::rows::{LongCase, bits};
 use fixtures::{Case, cases, relative_error};
 use ropeway_cpu::{CpuExecutor, CpuOptions};
+use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::plan::Form;
 use ropeway_cuda::{CudaExecutor, CudaOptions};
 use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
@@ -46,6 +47,18 @@ fn every_family_and_file_format_agrees_with_transformers_as_far_as_bf16_goes() {
         let error = case.error(&all_logits(&mut executor, &case.prompt()));
         println!("{}: relative error {error:.1e}", case.path);
         // Random models of 32 to 64 columns: nothing averages out what 8 bits of a mantissa round away.
+        assert!(error < 0.15, "{}: {error}", case.path);
+    }
+}
+
+#[test]
+fn keys_and_values_in_8_bits_lose_little_in_every_family() {
+    let Some(options) = emulator::options() else { return };
+    let options = CudaOptions { kv: KvForm::Q8, ..options };
+    for case in cases() {
+        let mut executor = open(&case, &options);
+        let error = case.error(&all_logits(&mut executor, &case.prompt()));
+        println!("{}: relative error {error:.1e}", case.path);
         assert!(error < 0.15, "{}: {error}", case.path);
     }
 }
@@ -102,14 +115,19 @@ fn floats_packed_to_4_bits_while_loading_have_the_cpu_s_quants() {
 #[test]
 fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whatever_its_segments() {
     let Some(options) = emulator::options() else { return };
-    let case = LongCase { head_dim: 16, window: None, quantize: None, crowds: &[0, 150] };
+    let case = LongCase { head_dim: 16, window: None, quantize: None, kv: KvForm::Bf16, crowds: &[0, 150] };
     // Heads of 64 and 128 values attend by warpgroup products in prompts: the emulated GPU is a Hopper.
+    let narrow = LongCase { kv: KvForm::Q8, ..case };
     for case in [
         case,
         LongCase { window: Some(200), ..case },
         LongCase { head_dim: 64, window: Some(200), crowds: &[0], ..case },
         LongCase { head_dim: 128, crowds: &[0], ..case },
         LongCase { quantize: Some(Quantize::Q4), ..case },
+        narrow,
+        LongCase { head_dim: 80, window: Some(200), crowds: &[0], ..narrow },
+        LongCase { head_dim: 64, crowds: &[0], ..narrow },
+        LongCase { head_dim: 128, window: Some(200), crowds: &[0], ..narrow },
     ] {
         case.check(&options);
     }
@@ -125,8 +143,10 @@ fn some_cases() -> Vec<Case> {
 #[test]
 fn chunks_and_company_leave_a_row_s_bits_as_they_are() {
     let Some(options) = emulator::options() else { return };
-    for case in some_cases() {
-        let mut executor = open(&case, &options);
+    let narrow = CudaOptions { kv: KvForm::Q8, ..options.clone() };
+    let plain = some_cases().into_iter().map(|case| (case, &options));
+    for (case, options) in plain.chain(some_cases().into_iter().take(3).map(|case| (case, &narrow))) {
+        let mut executor = open(&case, options);
         let prompt = case.prompt();
         let whole = all_logits(&mut executor, &prompt);
         for chunk in [1, 5, 17] {
@@ -139,7 +159,13 @@ fn chunks_and_company_leave_a_row_s_bits_as_they_are() {
                 batch.score(batch.tokens.len() - 1, 0, &SamplingParams::greedy());
                 executor.execute(&batch, &mut StepOutput::default()).expect("a step");
                 let row = executor.logits(1).expect("logits").remove(0);
-                assert_eq!(bits(&row), bits(&whole[end - 1]), "{} {chunk} {start}", case.path);
+                assert_eq!(
+                    bits(&row),
+                    bits(&whole[end - 1]),
+                    "{} {:?} {chunk} {start}",
+                    case.path,
+                    options.kv
+                );
             }
         }
     }

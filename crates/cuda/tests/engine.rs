@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fixtures::Case;
 use ropeway_cpu::{CpuExecutor, CpuOptions};
-use ropeway_cuda::{CudaExecutor, CudaOptions, Pair};
+use ropeway_cuda::{CudaExecutor, CudaOptions, KvForm, Pair};
 use ropeway_engine::cost::CostModel;
 use ropeway_engine::{Handle, Request, Settings, Speculation, spawn, spawn_with_draft_model};
 use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, Seed, StepOutput, sample_block};
@@ -85,22 +85,25 @@ fn on_disk(
 }
 
 #[test]
-fn blocks_come_back_from_disk_after_a_restart_with_the_same_bits() {
+fn blocks_come_back_from_disk_after_a_restart_with_the_same_bits_in_their_own_form_only() {
     let Some(options) = emulator::options() else { return };
     let case = fixtures::cases().remove(0);
     let folder = tempfile::tempdir().expect("a folder");
     let request = || Request::greedy((0..120).map(|at| at * 31 % 300).collect(), 10);
-    let mut answers = Vec::new();
-    for fetched in [0, 96] {
-        let (handle, thread, disk) = on_disk(load(&case, &options), folder.path());
-        let answer = handle.submit(request()).expect("a request").collect();
-        assert_eq!(handle.board().metrics().tier.fetched_tokens, fetched);
-        answers.push(answer.tokens);
-        handle.stop();
-        thread.join().expect("an engine that ends");
-        drop(disk);
+    for kv in KvForm::ALL {
+        let options = CudaOptions { kv, ..options.clone() };
+        let mut answers = Vec::new();
+        for fetched in [0, 96] {
+            let (handle, thread, disk) = on_disk(load(&case, &options), folder.path());
+            let answer = handle.submit(request()).expect("a request").collect();
+            assert_eq!(handle.board().metrics().tier.fetched_tokens, fetched, "{kv:?}");
+            answers.push(answer.tokens);
+            handle.stop();
+            thread.join().expect("an engine that ends");
+            drop(disk);
+        }
+        assert_eq!(answers[0], answers[1]);
     }
-    assert_eq!(answers[0], answers[1]);
 }
 
 #[test]
@@ -133,6 +136,20 @@ fn a_batch_of_copies_alone_copies_blocks_in_their_order() {
         executor.export(BlockId(block), &mut back).expect("an export");
         assert_eq!(back, bytes, "block {block}");
     }
+}
+
+#[test]
+fn keys_and_values_in_8_bits_have_another_identity_and_half_the_bytes_but_for_scales() {
+    let Some(options) = emulator::options() else { return };
+    let case = fixtures::cases().remove(0);
+    let [mut wide, mut narrow] = KvForm::ALL.map(|kv| load(&case, &CudaOptions { kv, ..options.clone() }));
+    assert_ne!(
+        wide.kv_identity(&WEIGHTS).expect("an identity"),
+        narrow.kv_identity(&WEIGHTS).expect("an identity")
+    );
+    let spec = narrow.spec();
+    let scales = spec.layers.len() * spec.kv_heads * 2 * 32 * 4;
+    assert_eq!(narrow.limits().block_bytes, wide.limits().block_bytes / 2 + scales);
 }
 
 #[test]

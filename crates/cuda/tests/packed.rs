@@ -8,6 +8,7 @@ use std::path::Path;
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
 use ropeway_cuda::kernels::{Constants, Kernels, Linear, LinearKernel, Variants};
+use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::packed::{EmbedPacked, PackedForm, Strip, Unpack};
 use ropeway_cuda::plan::Form;
 use ropeway_cuda::prompts::PromptForm;
@@ -29,6 +30,7 @@ impl Bench {
             head_dim: 64,
             hidden: 64,
             capped: false,
+            kv: KvForm::Bf16,
             shared_bytes: device.properties().shared_bytes,
         };
         let variants = Variants { forms: &PackedForm::ALL, prompts: PromptForm::Warps };

@@ -1,7 +1,9 @@
-//! Both forms of prompt attention on an emulated GPU: the same bits over random shapes, windows, caps and pieces of prompts.
+//! Both forms of prompt attention on an emulated GPU: the same bits over random shapes, windows, caps, pieces of prompts and forms of
+//! keys and values.
 
 mod emulator;
 
+use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::prompts::trial::{Bounds, Laboratory, Piece, Trial};
 use ropeway_cuda::prompts::{PromptForm, Schedule};
 
@@ -24,7 +26,7 @@ fn compare(laboratory: &Laboratory, trial: &Trial, schedule: Schedule) {
 fn warpgroups_give_the_bits_of_warps_for_random_heads_windows_caps_and_pieces() {
     let Some(options) = emulator::options() else { return };
     let laboratory = Laboratory::open(&options).expect("a GPU");
-    for seed in 0..12 {
+    for seed in 0..20 {
         let trial = Trial::random(seed, Bounds { kv_heads: 2, group: 3, tokens: 300, pieces: 2 });
         compare(&laboratory, &trial, Schedule::default());
     }
@@ -36,8 +38,12 @@ fn every_schedule_gives_the_same_bits() {
     let laboratory = Laboratory::open(&options).expect("a GPU");
     // Half a segment off: the first warpgroup sees one segment less than the second, and with the window one more at the beginning.
     let pieces = vec![Piece { after: 320, tokens: 130 }, Piece { after: 0, tokens: 50 }];
-    let trial = Trial { heads: 3, kv_heads: 1, head_dim: 128, window: Some(190), cap: None, pieces, seed: 1 };
-    for (ping_pong, overlap) in [(true, false), (false, true), (false, false)] {
-        compare(&laboratory, &trial, Schedule { ping_pong, overlap });
+    for kv in KvForm::ALL {
+        let pieces = pieces.clone();
+        let trial =
+            Trial { heads: 3, kv_heads: 1, head_dim: 128, window: Some(190), cap: None, pieces, kv, seed: 1 };
+        for (ping_pong, overlap) in [(true, false), (false, true), (false, false)] {
+            compare(&laboratory, &trial, Schedule { ping_pong, overlap });
+        }
     }
 }

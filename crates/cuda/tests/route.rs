@@ -1,4 +1,5 @@
-//! The kernel that routes heads in registers against the one that takes any head, on the emulator.
+//! The kernel that routes heads in registers against the one that takes any head, and quants against the values they stand for, on the
+//! emulator.
 
 mod emulator;
 
@@ -6,6 +7,7 @@ use proptest::prelude::*;
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
 use ropeway_cuda::kernels::{BLOCK, Constants, ROUTE_HEADS, Route, RouteKernel, RouteShape, sources};
+use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::prompts::PromptForm;
 use ropeway_model::spec::RopeLayout;
 
@@ -19,6 +21,7 @@ struct Case {
     bias: bool,
     norms: bool,
     layout: Option<RopeLayout>,
+    kv: KvForm,
 }
 
 impl Case {
@@ -30,8 +33,9 @@ impl Case {
 fn cases() -> impl Strategy<Value = Case> {
     let sizes = (prop_oneof![Just(64), Just(128), Just(256)], 1_usize..4, 1_usize..6, 1_usize..4);
     let layouts = prop_oneof![Just(None), Just(Some(RopeLayout::Half)), Just(Some(RopeLayout::Interleaved))];
-    (sizes, any::<[bool; 2]>(), layouts).prop_map(
-        |((head_dim, kv_heads, group, rows), [bias, norms], layout)| Case {
+    let forms = prop_oneof![Just(KvForm::Bf16), Just(KvForm::Q8)];
+    (sizes, any::<[bool; 2]>(), layouts, forms).prop_map(
+        |((head_dim, kv_heads, group, rows), [bias, norms], layout, kv)| Case {
             head_dim,
             kv_heads,
             group,
@@ -39,6 +43,7 @@ fn cases() -> impl Strategy<Value = Case> {
             bias,
             norms,
             layout,
+            kv,
         },
     )
 }
@@ -70,16 +75,52 @@ impl Bench {
         self.buffers[self.buffers.len() - 1].address()
     }
 
-    fn read(&self, from: Address, bytes: usize) -> Vec<u16> {
+    fn read(&self, from: Address, bytes: usize) -> Vec<u8> {
         let mut pinned = self.stream.device().allocate_pinned(bytes).expect("memory");
         self.stream.download(&mut pinned, from, bytes).expect("a copy");
         self.stream.synchronize().expect("a copy");
-        pinned.bytes().chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect()
+        pinned.bytes().to_vec()
     }
 }
 
+/// What a kernel wrote.
+#[derive(PartialEq)]
+struct Routed {
+    queries: Vec<f32>,
+    /// The blocks' bytes.
+    kv: Vec<u8>,
+}
+
+impl Routed {
+    /// Keys and values of both blocks in their order, token by token: quants are put back into the order of a head's values.
+    fn keys_and_values(&self, case: &Case) -> Vec<f32> {
+        let halves = self.kv.chunks_exact(case.kv.half_bytes(case.head_dim)).enumerate();
+        match case.kv {
+            KvForm::Bf16 => floats(&self.kv),
+            KvForm::Q8 => halves.flat_map(|(half, bytes)| widened(bytes, half % 2, case.head_dim)).collect(),
+        }
+    }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let widen = |pair: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*pair)) << 16);
+    bytes.as_chunks().0.iter().map(widen).collect()
+}
+
+/// The values of a half in 8 bits: `which` is 0 for keys and 1 for values.
+fn widened(half: &[u8], which: usize, head_dim: usize) -> Vec<f32> {
+    let (quants, scales) = half.split_at(BLOCK * head_dim);
+    let scale = |token: usize| f32::from_le_bytes(scales.as_chunks().0[token]);
+    let place = |value: usize| match which {
+        0 => value % 8 / 2 * 4 + value % 2 + value / 8 * 2,
+        _ => value % 8 * 2 + value / 8,
+    };
+    let value = |at: usize| f32::from(quants[at / 16 * 16 + place(at % 16)] as i8) * scale(at / head_dim);
+    (0..BLOCK * head_dim).map(value).collect()
+}
+
 /// Queries, keys and values of all rows, by the kernel in registers or by the other one.
-fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
+fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Routed> {
     let options = emulator::options()?;
     let device = Device::open(&options.search, 0).expect("a device");
     let compiler = options.search.compiler(13).expect("a compiler");
@@ -89,6 +130,7 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
         head_dim: case.head_dim,
         hidden: 64,
         capped: false,
+        kv: case.kv,
         shared_bytes: device.properties().shared_bytes,
     };
     let source = sources(constants, PromptForm::Warps)
@@ -107,7 +149,7 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
     let mut slots: Vec<u32> = (0..rows as u32).map(|row| row * 17 % (2 * BLOCK as u32)).collect();
     slots[rows - 1] = u32::MAX;
     let (query_bytes, kv_bytes) =
-        (rows * case.kv_heads * case.group * dim * 2, 2 * 2 * BLOCK * case.kv_heads * dim * 2);
+        (rows * case.kv_heads * case.group * dim * 2, 2 * 2 * case.kv_heads * case.kv.half_bytes(dim));
     let arguments = Route {
         projections: given(true, &mut bench, rows * all * dim, seed),
         bias: given(case.bias, &mut bench, all * dim, seed ^ 1),
@@ -135,11 +177,22 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Vec<u16>> {
     };
     let shape = Shape { grid: [rows as u32, blocks as u32, 1], threads, shared_bytes: 0 };
     bench.stream.launch(&function, shape, &arguments).expect("a launch");
-    Some([bench.read(arguments.queries, query_bytes), bench.read(arguments.kv, kv_bytes)].concat())
+    let queries = floats(&bench.read(arguments.queries, query_bytes));
+    Some(Routed { queries, kv: bench.read(arguments.kv, kv_bytes) })
 }
 
-fn widen(value: u16) -> f32 {
-    f32::from_bits(u32::from(value) << 16)
+fn close(ones: &[f32], others: &[f32], tolerance: f32) -> bool {
+    ones.iter().zip(others).all(|(one, other)| (one - other).abs() <= tolerance * other.abs().max(0.01))
+}
+
+/// Whether no value is off by more than what quants of its head are apart.
+fn within_a_quant(ones: &[f32], others: &[f32], head_dim: usize) -> bool {
+    let heads = ones.chunks_exact(head_dim).zip(others.chunks_exact(head_dim));
+    let largest = |head: &[f32]| head.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+    heads.into_iter().all(|(one, other)| {
+        let step = largest(other) / 126.0;
+        one.iter().zip(other).all(|(one, other)| (one - other).abs() <= step)
+    })
 }
 
 proptest! {
@@ -151,12 +204,25 @@ proptest! {
             return Ok(());
         };
         if !case.norms {
-            prop_assert_eq!(one, other);
+            prop_assert!(one == other);
             return Ok(());
         }
         // Squares are summed in another order.
-        for (one, other) in one.into_iter().zip(other).map(|(one, other)| (widen(one), widen(other))) {
-            prop_assert!((one - other).abs() <= 0.01 * other.abs().max(0.01), "{one} {other}");
+        prop_assert!(close(&one.queries, &other.queries, 0.01));
+        let (one, other) = (one.keys_and_values(&case), other.keys_and_values(&case));
+        match case.kv {
+            KvForm::Bf16 => prop_assert!(close(&one, &other, 0.01)),
+            KvForm::Q8 => prop_assert!(within_a_quant(&one, &other, case.head_dim)),
         }
+    }
+
+    #[test]
+    fn quants_stand_for_the_values_they_were_made_of(case in cases(), seed in any::<u32>(), in_registers in any::<bool>()) {
+        let routed = |kv| {
+            let case = Case { kv, ..case };
+            Some(routed(&case, seed, in_registers)?.keys_and_values(&case))
+        };
+        let (Some(wide), Some(narrow)) = (routed(KvForm::Bf16), routed(KvForm::Q8)) else { return Ok(()) };
+        prop_assert!(within_a_quant(&narrow, &wide, case.head_dim));
     }
 }

@@ -6,7 +6,7 @@ mod fixtures;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fixtures::rows::LongCase;
-use ropeway_cuda::CudaOptions;
+use ropeway_cuda::{CudaOptions, KvForm};
 use ropeway_model::Quantize;
 
 /// A card, for the test whose turn it is.
@@ -32,11 +32,12 @@ fn card_for_gaming() -> Option<Card> {
 #[test]
 fn a_smaller_gpu_computes_what_fits_it_with_the_same_bits_in_prompts_and_decoded() {
     let Some(Card { options, .. }) = &card_for_gaming() else { return };
-    let case = LongCase { head_dim: 64, window: None, quantize: None, crowds: &[0] };
+    let case = LongCase { head_dim: 64, window: None, quantize: None, kv: KvForm::Bf16, crowds: &[0] };
     for case in [
         case,
         LongCase { head_dim: 128, window: Some(200), ..case },
         LongCase { quantize: Some(Quantize::Q4), ..case },
+        LongCase { head_dim: 128, kv: KvForm::Q8, ..case },
     ] {
         case.check(options);
     }
@@ -45,7 +46,7 @@ fn a_smaller_gpu_computes_what_fits_it_with_the_same_bits_in_prompts_and_decoded
 #[test]
 fn heads_that_do_not_fit_are_an_error_that_says_what_they_need() {
     let Some(Card { options, .. }) = &card_for_gaming() else { return };
-    let case = LongCase { head_dim: 256, window: None, quantize: None, crowds: &[0] };
+    let case = LongCase { head_dim: 256, window: None, quantize: None, kv: KvForm::Bf16, crowds: &[0] };
     let error = case.load(options).err().expect("too large").to_string();
     assert!(error.contains("heads of 256 values") && error.contains("--device cpu"), "{error}");
 }
@@ -53,7 +54,7 @@ fn heads_that_do_not_fit_are_an_error_that_says_what_they_need() {
 #[test]
 fn a_gpu_without_bf16_is_an_error_that_says_so() {
     let Some(Card { options, .. }) = &card(75, 65_536) else { return };
-    let case = LongCase { head_dim: 64, window: None, quantize: None, crowds: &[0] };
+    let case = LongCase { head_dim: 64, window: None, quantize: None, kv: KvForm::Bf16, crowds: &[0] };
     let error = case.load(options).err().expect("too old").to_string();
     assert!(error.contains("8.0") && error.contains("--device cpu"), "{error}");
 }

@@ -1,7 +1,8 @@
 //! How attention's kernels fit into a GPU's shared memory: warps, stages and segments of a block. No row's bits depend on them.
 
-use super::{BLOCK, TILES};
+use super::TILES;
 use crate::error::CudaError;
+use crate::kv::KvForm;
 
 /// Halves of blocks that a warp of the decode kernel has in flight, as in `attend.cu`.
 const RING: usize = 6;
@@ -31,10 +32,9 @@ pub struct AttendShape {
 }
 
 impl AttendShape {
-    /// For heads of so many values, and so many bytes of shared memory in a block.
-    pub fn new(head_dim: usize, shared_bytes: usize) -> Result<Self, CudaError> {
-        // A block's keys or values, in rows of an odd number of 16-byte pieces.
-        let half = BLOCK * (head_dim * 2 + 16);
+    /// For heads of so many values in this form, and so many bytes of shared memory in a block.
+    pub fn new(head_dim: usize, kv: KvForm, shared_bytes: usize) -> Result<Self, CudaError> {
+        let half = kv.shared_half_bytes(head_dim);
         let warps: &[usize] = if head_dim <= 128 { &[4, 2, 1] } else { &[2, 1] };
         let stages: &[usize] = if head_dim <= 128 { &[2, 1] } else { &[1] };
         let prompt = |stages: usize| 2 * stages * TILES * half;
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn smaller_gpus_have_fewer_warps_stages_and_segments() {
         let shape = |head_dim, shared| {
-            let shape = AttendShape::new(head_dim, shared).unwrap();
+            let shape = AttendShape::new(head_dim, KvForm::Bf16, shared).unwrap();
             (shape.decode_warps, shape.few_blocks, shape.short_segments, shape.prompt_stages)
         };
         assert_eq!(shape(128, HOPPER), (4, 1, 4, 2));
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn heads_that_do_not_fit_are_told_what_they_need() {
-        let error = AttendShape::new(256, GAMING).unwrap_err().to_string();
+        let error = AttendShape::new(256, KvForm::Bf16, GAMING).unwrap_err().to_string();
         assert!(error.contains("needs 132 KiB") && error.contains("has 99"), "{error}");
     }
 }

@@ -19,6 +19,7 @@ pub use self::route::{RouteKernel, RouteShape};
 use crate::compile::{Compiler, Source};
 use crate::driver::{Address, Device, Function, Module};
 use crate::error::CudaError;
+use crate::kv::KvForm;
 use crate::packed::{PackedForm, PackedKernels, packed_source};
 use crate::prompts::{PromptForm, PromptKernel};
 
@@ -144,9 +145,16 @@ pub struct Constants {
     pub capped: bool,
     /// Bytes of shared memory that a block may have.
     pub shared_bytes: usize,
+    /// The form of keys and values.
+    pub kv: KvForm,
 }
 
 impl Constants {
+    /// How attention fits into shared memory.
+    pub fn attend_shape(&self) -> Result<AttendShape, CudaError> {
+        AttendShape::new(self.head_dim, self.kv, self.shared_bytes)
+    }
+
     /// Threads that share a row of the residual stream, four values each where they are enough.
     pub fn row_threads(&self) -> usize {
         row_threads(self.hidden)
@@ -158,32 +166,34 @@ pub(crate) fn row_threads(width: usize) -> usize {
     (width / 4).next_multiple_of(32).clamp(32, 1024)
 }
 
+/// A source that reads or writes keys and values.
+fn kv_source(name: &'static str, text: &str, constants: Constants) -> Source {
+    let defines = vec![format!("HEAD_DIM={}", constants.head_dim), constants.kv.define()];
+    source(name, &format!("{}\n{text}", include_str!("../../kernels/kv.cuh")), defines)
+}
+
 /// A part of the attention kernels.
 pub(crate) fn attend(constants: Constants, shape: &AttendShape, part: &str) -> Source {
-    let defines = vec![
-        format!("HEAD_DIM={}", constants.head_dim),
+    let mut source = kv_source("attend", include_str!("../../kernels/attend.cu"), constants);
+    source.defines.extend([
         format!("CAPPED={}", u32::from(constants.capped)),
         format!("KERNELS={part}"),
         format!("DECODE_WARPS={}", shape.decode_warps),
         format!("PROMPT_STAGES={}", shape.prompt_stages),
-    ];
-    source("attend", include_str!("../../kernels/attend.cu"), defines)
+    ]);
+    source
 }
 
 /// All sources of a model.
 pub fn sources(constants: Constants, prompts: PromptForm) -> Result<Vec<Source>, CudaError> {
-    let shape = AttendShape::new(constants.head_dim, constants.shared_bytes)?;
+    let shape = constants.attend_shape()?;
     let threads = constants.row_threads();
     let groups = constants.hidden.div_ceil(4 * threads);
     let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
     Ok(vec![
         source("rows", &with_activation(include_str!("../../kernels/rows.cu")), rows),
         linear_source(constants.shared_bytes),
-        source(
-            "route",
-            include_str!("../../kernels/route.cu"),
-            vec![format!("HEAD_DIM={}", constants.head_dim)],
-        ),
+        kv_source("route", include_str!("../../kernels/route.cu"), constants),
         attend(constants, &shape, "DECODE"),
         attend(constants, &shape, "SHORT"),
         prompts.source(constants, &shape),
@@ -248,7 +258,7 @@ impl Kernels {
         variants: Variants<'_>,
     ) -> Result<Self, CudaError> {
         let Variants { forms, prompts } = variants;
-        let attend_shape = AttendShape::new(constants.head_dim, constants.shared_bytes)?;
+        let attend_shape = constants.attend_shape()?;
         let mut sources = sources(constants, prompts)?;
         sources.extend(forms.iter().map(|form| packed_source(*form, constants.shared_bytes)));
         let images = compile_all(compiler, &sources)?;

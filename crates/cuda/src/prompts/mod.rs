@@ -6,6 +6,7 @@ use crate::compile::Source;
 use crate::driver::{DriverError, Function, Module, Properties, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{self, Attend, AttendShape, Constants, PROMPT_ROWS, SEGMENT};
+use crate::kv::KvForm;
 
 /// How the two computing warpgroups of a block share its tensor cores; the constants of `attend_hopper.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,11 +53,18 @@ impl PromptForm {
     }
 
     /// Shared memory of a block.
-    pub fn shared_bytes(self, head_dim: usize, shape: &AttendShape) -> usize {
+    pub fn shared_bytes(self, Constants { head_dim, kv, .. }: Constants, shape: &AttendShape) -> usize {
         match self {
             Self::Warps => shape.prompt_shared,
             // Two slots of queries, keys and values each, and their barriers.
-            Self::Warpgroups(_) => 2 * (PROMPT_ROWS + 2 * SEGMENT) * head_dim * 2 + 12 * 8,
+            Self::Warpgroups(_) => {
+                let slots = 2 * (PROMPT_ROWS + 2 * SEGMENT) * head_dim * 2 + 12 * 8;
+                match kv {
+                    KvForm::Bf16 => slots,
+                    // Scales of two slots of keys and values each; quants of one.
+                    KvForm::Q8 => slots + 2 * 2 * SEGMENT * 4 + 2 * SEGMENT * head_dim,
+                }
+            }
         }
     }
 
@@ -86,8 +94,7 @@ pub struct PromptKernel {
 impl PromptKernel {
     /// Finds a form's kernel in its module.
     pub fn find(form: PromptForm, module: &Module, constants: Constants) -> Result<Self, CudaError> {
-        let shape = AttendShape::new(constants.head_dim, constants.shared_bytes)?;
-        let shared_bytes = form.shared_bytes(constants.head_dim, &shape);
+        let shared_bytes = form.shared_bytes(constants, &constants.attend_shape()?);
         let function = module.function(form.entry(), shared_bytes)?;
         Ok(Self { function, threads: form.threads(), shared_bytes })
     }
@@ -120,8 +127,11 @@ mod tests {
         for head_dim in [64, 128] {
             let form = fastest(90, head_dim);
             assert_eq!(form, PromptForm::Warpgroups(Schedule::default()));
-            let shape = AttendShape::new(head_dim, 227 << 10).unwrap();
-            assert!(form.shared_bytes(head_dim, &shape) <= 227 << 10);
+            for kv in KvForm::ALL {
+                let shared_bytes = 227 << 10;
+                let constants = Constants { head_dim, hidden: 64, capped: false, kv, shared_bytes };
+                assert!(form.shared_bytes(constants, &constants.attend_shape().unwrap()) <= shared_bytes);
+            }
         }
         for (capability, head_dim) in
             [(80, 128), (89, 64), (100, 128), (90, 16), (90, 80), (90, 96), (90, 256)]

@@ -8,6 +8,7 @@ use crate::driver::{Address, Buffer, Device, DriverError, Stream};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
 use crate::kernels::{Attend, AttendShape, BLOCK, Constants};
+use crate::kv::KvForm;
 use crate::sections::{Filler, Sections};
 use crate::shape::{ModelShape, RowClass, StepShape};
 
@@ -33,9 +34,9 @@ impl Laboratory {
         let shapes = [(64, false), (64, true), (128, false), (128, true)];
         let shared_bytes = self.stream.device().properties().shared_bytes;
         let mut sources = Vec::new();
-        for (head_dim, capped) in shapes {
-            let shape = AttendShape::new(head_dim, shared_bytes)?;
-            let constants = Constants { head_dim, hidden: 0, capped, shared_bytes };
+        for ((head_dim, capped), kv) in shapes.into_iter().flat_map(|one| KvForm::ALL.map(|kv| (one, kv))) {
+            let constants = Constants { head_dim, hidden: 0, capped, kv, shared_bytes };
+            let shape = constants.attend_shape()?;
             sources.extend(forms.iter().map(|form| form.source(constants, &shape)));
         }
         let compiler = &self.compiler;
@@ -50,7 +51,7 @@ impl Laboratory {
     /// A kernel for a trial.
     pub fn kernel(&self, form: PromptForm, trial: &Trial) -> Result<PromptKernel, CudaError> {
         let constants = trial.constants(self.stream.device());
-        let shape = AttendShape::new(constants.head_dim, constants.shared_bytes)?;
+        let shape = constants.attend_shape()?;
         let compiled = self.compiler.compiled(&form.source(constants, &shape))?;
         let module = self.stream.device().module(&compiled.image)?;
         PromptKernel::find(form, &module, constants)
@@ -81,6 +82,8 @@ pub struct Trial {
     pub cap: Option<f32>,
     /// One for each sequence.
     pub pieces: Vec<Piece>,
+    /// The form of keys and values.
+    pub kv: KvForm,
     /// Of the numbers.
     pub seed: u64,
 }
@@ -115,6 +118,7 @@ impl Trial {
             window: (numbers.below(2) == 0).then(|| 1 + numbers.below(bounds.tokens)),
             cap: (numbers.below(3) == 0).then(|| 1.0 + numbers.below(30) as f32),
             pieces: (0..=numbers.below(bounds.pieces)).map(|_| piece(&mut numbers)).collect(),
+            kv: KvForm::ALL[numbers.below(2)],
             seed,
         }
     }
@@ -131,6 +135,7 @@ impl Trial {
             head_dim: self.head_dim,
             hidden: self.heads * self.head_dim,
             capped: self.cap.is_some(),
+            kv: self.kv,
             shared_bytes: device.properties().shared_bytes,
         }
     }
@@ -146,6 +151,7 @@ impl Trial {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
+            kv: self.kv,
             layers: 1,
             context: self.pieces.iter().map(|piece| piece.after + piece.tokens).max().unwrap_or(1),
             gated: 64,
@@ -173,20 +179,33 @@ impl Trial {
         batch
     }
 
-    /// Keys and values in bf16; what no token wrote is NaN.
-    fn keys_and_values(&self, batch: &Batch, numbers: &mut Numbers) -> Vec<u16> {
-        let half = BLOCK * self.head_dim;
-        let mut kv = vec![u16::MAX; batch.blocks.len() * self.kv_heads * 2 * half];
+    /// Keys and values; what no token wrote is NaN, or has scales that are.
+    fn keys_and_values(&self, batch: &Batch, numbers: &mut Numbers) -> Vec<u8> {
+        let half = self.kv.half_bytes(self.head_dim);
+        let mut kv = vec![u8::MAX; batch.blocks.len() * self.kv_heads * 2 * half];
         for (chunk, piece) in batch.chunks.iter().zip(&self.pieces) {
             for (index, block) in batch.blocks[chunk.blocks.clone()].iter().enumerate() {
                 let written = (piece.after + piece.tokens - index * BLOCK).min(BLOCK);
                 let first = block.0 as usize * self.kv_heads * 2 * half;
                 for part in kv[first..first + self.kv_heads * 2 * half].chunks_exact_mut(half) {
-                    part[..written * self.head_dim].fill_with(|| numbers.bf16());
+                    self.write_tokens(part, written, numbers);
                 }
             }
         }
         kv
+    }
+
+    /// Writes the first tokens of a half.
+    fn write_tokens(&self, half: &mut [u8], tokens: usize, numbers: &mut Numbers) {
+        let (values, scales) = half.split_at_mut(BLOCK * self.head_dim * self.kv.value_bytes());
+        let values = &mut values[..tokens * self.head_dim * self.kv.value_bytes()];
+        match self.kv {
+            KvForm::Bf16 => write(values, || numbers.bf16().to_le_bytes()),
+            KvForm::Q8 => {
+                write(values, || numbers.quant().to_le_bytes());
+                write(&mut scales[..tokens * 4], || numbers.scale().to_le_bytes());
+            }
+        }
     }
 
     /// Brings it onto the GPU.
@@ -195,17 +214,18 @@ impl Trial {
         let batch = self.batch(&mut numbers);
         let kv = upload(stream, &self.keys_and_values(&batch, &mut numbers))?;
         let values = self.tokens() * self.heads * self.head_dim;
-        let queries: Vec<u16> = (0..values).map(|_| numbers.bf16()).collect();
+        let mut queries = vec![0; values * 2];
+        write(&mut queries, || numbers.bf16().to_le_bytes());
         let (model, tokens) = (self.model(), self.tokens());
-        let attend = AttendShape::new(self.head_dim, stream.device().properties().shared_bytes)?;
+        let attend = AttendShape::new(self.head_dim, self.kv, stream.device().properties().shared_bytes)?;
         let step = StepShape::new(&model, &attend, tokens, tokens);
         let sections = Sections::new(&model, &step, RowClass::of(tokens));
         let mut words = vec![0u32; sections.bytes() / 4];
         Filler::fill(sections, &[self.window], &mut words, &batch, &mut Vec::new())
             .map_err(|error| CudaError::Shape(error.to_string()))?;
-        let halves: Vec<u16> = words.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]).collect();
+        let arrays: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         Ok(Uploaded {
-            arrays: upload(stream, &halves)?,
+            arrays: upload(stream, &arrays)?,
             sections,
             queries: upload(stream, &queries)?,
             kv,
@@ -215,14 +235,18 @@ impl Trial {
     }
 }
 
-fn upload(stream: &Stream, halves: &[u16]) -> Result<Buffer, DriverError> {
-    let bytes = halves.len() * 2;
-    let buffer = stream.device().allocate(bytes)?;
-    let mut pinned = stream.device().allocate_pinned(bytes)?;
-    for (to, half) in pinned.bytes_mut().chunks_exact_mut(2).zip(halves) {
-        to.copy_from_slice(&half.to_le_bytes());
+/// Fills bytes with numbers.
+fn write<const N: usize>(bytes: &mut [u8], mut number: impl FnMut() -> [u8; N]) {
+    for to in bytes.as_chunks_mut().0 {
+        *to = number();
     }
-    stream.upload(buffer.address(), &pinned, 0, bytes)?;
+}
+
+fn upload(stream: &Stream, bytes: &[u8]) -> Result<Buffer, DriverError> {
+    let buffer = stream.device().allocate(bytes.len())?;
+    let mut pinned = stream.device().allocate_pinned(bytes.len())?;
+    pinned.bytes_mut().copy_from_slice(bytes);
+    stream.upload(buffer.address(), &pinned, 0, bytes.len())?;
     stream.synchronize()?;
     Ok(buffer)
 }
@@ -292,6 +316,16 @@ impl Numbers {
 
     fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// Between -127 and 127.
+    fn quant(&mut self) -> i8 {
+        ((self.next() % 255) as i16 - 127) as i8
+    }
+
+    /// What makes quants values between -2 and 2, or less.
+    fn scale(&mut self) -> f32 {
+        (self.next() % 4096) as f32 / (4096.0 * 63.5)
     }
 
     /// Between -2 and 2.

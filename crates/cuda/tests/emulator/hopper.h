@@ -1,6 +1,6 @@
 // Hopper's instructions as `kernels/hopper.cuh` names them. Products read their operands and write their results when they are waited for,
-// not before; descriptors are decoded and panels read as the hardware is documented to do. A product that reads what an asynchronous copy
-// wrote, and its thread did not publish, ends the program.
+// not before; descriptors are decoded and panels read as the hardware is documented to do. A product that reads what a thread copied
+// or wrote, and did not publish, ends the program.
 #pragma once
 
 #define DYNAMIC_PANELS(name) char *name = emulator::shared
@@ -93,6 +93,7 @@ template <int N> static void product_wait() {
 }
 template <int N> static void product_results(float (&)[N][4]) {}
 template <int N> static inline void product_operands(u32 (&)[N][4]) {}
+static inline void write_piece(void *to, uint4 piece) { memcpy(to, &piece, 16), emulator::note_write(to); }
 static inline void publish_writes() {
     for (u32 piece : emulator::current->copied) emulator::unpublished[piece] = false;
     emulator::current->copied.clear();
@@ -111,5 +112,6 @@ static inline void numbered_wait(u32 number, u32 threads) {
     emulator::numbered_arrival(number, threads);
     emulator::wait_until([=] { return emulator::numbered[number].generation != generation; });
 }
+static inline u32 thread_anew() { return threadIdx.x; }
 template <int N> static void fewer_registers() {}
 template <int N> static void more_registers() {}

@@ -51,6 +51,7 @@ static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline int __float2int_rn(float x) { return x != x ? 0 : (int)nearbyintf(x); }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
 static inline u32 min(u32 a, u32 b) { return a < b ? a : b; }
 static inline u32 __byte_perm(u32 a, u32 b, u32 selector) {
@@ -67,7 +68,7 @@ static inline u64 atomicMin(u64 *p, u64 v) { u64 old = *p; if (v < old) *p = v; 
 
 namespace emulator {
 enum Wait { NOTHING, WARP, BLOCK_OF_THREADS, EVENT };
-struct Copy { void *to; const void *from; bool valid; };
+struct Copy { void *to; const void *from; size_t bytes; bool valid; };
 // A product of a warpgroup (`hopper.h`).
 struct Product {
     float *d;
@@ -155,6 +156,11 @@ static void run_block(u32 threads) {
         if (!moved) { fprintf(stderr, "emulator: threads of a block wait for different things\n"); abort(); }
     }
 }
+// Products must not read what the current thread wrote here before it is published.
+static void note_write(const void *to) {
+    const u32 piece = ((const char *)to - shared) / 16;
+    unpublished[piece] = true, current->copied.push_back(piece), copies++;
+}
 template <class T> static void deposit(const T *values, int count) { memcpy(warps[current->number / 32].lane[current->number % 32], values, count * sizeof(T)); pause(WARP); }
 template <class T> static const T *of_lane(u32 lane) { return (const T *)warps[current->number / 32].lane[lane]; }
 }  // namespace emulator
@@ -189,16 +195,16 @@ static inline u32 __ballot_sync(u32, bool v) {
 }
 
 // --- the prelude's instructions ---
-static inline void copy16(void *to, const void *from, bool valid) { emulator::current->open.push_back({to, from, valid}); }
+static inline void copy16(void *to, const void *from, bool valid) { emulator::current->open.push_back({to, from, 16, valid}); }
+static inline void copy4(void *to, const void *from, bool valid) { emulator::current->open.push_back({to, from, 4, valid}); }
 static inline void copy16_if(void *to, const void *from, bool wanted) { if (wanted) copy16(to, from, true); }
 static inline void copy_commit() { auto &fiber = *emulator::current; fiber.groups.push_back(std::move(fiber.open)); fiber.open.clear(); }
 template <int N> static void copy_wait() {
     auto &groups = emulator::current->groups;
     while (groups.size() > (size_t)N) {
         for (auto &copy : groups.front()) {
-            if (copy.valid) memcpy(copy.to, copy.from, 16); else memset(copy.to, 0, 16);
-            const u32 piece = ((char *)copy.to - emulator::shared) / 16;
-            emulator::unpublished[piece] = true, emulator::current->copied.push_back(piece), emulator::copies++;
+            if (copy.valid) memcpy(copy.to, copy.from, copy.bytes); else memset(copy.to, 0, copy.bytes);
+            emulator::note_write(copy.to);
         }
         groups.erase(groups.begin());
     }
@@ -219,6 +225,7 @@ static inline void load_matrices(u32 *r, const void *p, int count, bool transpos
 static inline void load_matrices4(u32 *r, const void *p) { load_matrices(r, p, 4, false); }
 static inline void load_matrices4_transposed(u32 *r, const void *p) { load_matrices(r, p, 4, true); }
 static inline void load_matrices2(u32 *r, const void *p) { load_matrices(r, p, 2, false); }
+static inline void load_matrices2_transposed(u32 *r, const void *p) { load_matrices(r, p, 2, true); }
 static inline void multiply(float *d, const u32 *a, const u32 *b) {
     auto half = [](u32 u, int e) { return __uint_as_float(e ? u & 0xffff0000u : u << 16); };
     u32 all[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
@@ -239,6 +246,10 @@ static inline float power2(float x) { return exp2f(x); }
 static inline float inverse(float x) { return 1.0f / x; }
 static inline u32 narrowed(float f) { u32 u = __float_as_uint(f); return f != f ? 0x7fffu : (u + 0x7fff + ((u >> 16) & 1)) >> 16; }
 static inline u32 pack2(float a, float b) { return narrowed(a) | narrowed(b) << 16; }
+static inline u32 minus2(u32 a, u32 b) {
+    auto difference = [=](u32 mask, int shift) { return __uint_as_float((a & mask) << shift) - __uint_as_float((b & mask) << shift); };
+    return pack2(difference(0xffffu, 16), difference(0xffff0000u, 0));
+}
 static inline float half_to_float(u16 h) {
     int exponent = h >> 10 & 31, mantissa = h & 1023;
     float v = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? ldexpf(1024 + mantissa, exponent - 25) : ldexpf(mantissa, -24);

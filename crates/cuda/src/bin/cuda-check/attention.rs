@@ -1,9 +1,9 @@
 //! Prompt attention by itself: all forms bit for bit over random cases, and their speed at the shapes of known models.
 
-use ropeway_cuda::CudaError;
 use ropeway_cuda::driver::Stream;
 use ropeway_cuda::prompts::trial::{Bounds, Laboratory, Piece, Trial, Uploaded};
 use ropeway_cuda::prompts::{PromptForm, PromptKernel, Schedule};
+use ropeway_cuda::{CudaError, KvForm};
 
 use crate::{Failed, Task};
 
@@ -48,7 +48,7 @@ pub fn check(task: &Task) -> Result<(), Failed> {
     }
     laboratory.prepare(&forms())?;
     compare(&laboratory)?;
-    measure(&laboratory)
+    measure(&laboratory, task.options.kv)
 }
 
 /// The form that every GPU has, then the product's own for Hopper, then its variants.
@@ -77,7 +77,7 @@ fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
     Ok(())
 }
 
-fn measure(laboratory: &Laboratory) -> Result<(), Failed> {
+fn measure(laboratory: &Laboratory, kv: KvForm) -> Result<(), Failed> {
     for (heads, piece) in MODELS.iter().flat_map(|heads| PIECES.map(|piece| (heads, piece))) {
         let trial = Trial {
             heads: heads.query,
@@ -86,6 +86,7 @@ fn measure(laboratory: &Laboratory) -> Result<(), Failed> {
             window: None,
             cap: None,
             pieces: vec![piece],
+            kv,
             seed: 1,
         };
         let uploaded = trial.upload(&laboratory.stream)?;
@@ -95,7 +96,7 @@ fn measure(laboratory: &Laboratory) -> Result<(), Failed> {
             let same = uploaded.run(&laboratory.stream, &kernel)? == want;
             let seconds = fastest(&laboratory.stream, &uploaded, &kernel)?;
             println!(
-                "RES attention {} {} after {}, {form:?}: {:.3} ms, {:.0} TFLOP/s; the bits of warps: {same}",
+                "RES attention {} {} after {}, {kv:?}, {form:?}: {:.3} ms, {:.0} TFLOP/s; the bits of warps: {same}",
                 heads.name,
                 piece.tokens,
                 piece.after,

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! cuda-check [attention] [families] [encoders] [sampling] [invariance] [transfers] [speed] [loss] [--fixtures FOLDER]
-//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--overlap] [--warpgroups]
+//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8] [--overlap] [--warpgroups]
 //! ```
-//! Without names, all of them; `loss` ruins a context and comes last. `--quantize` packs the random weights of `invariance` and `speed`.
+//! Without names, all of them; `loss` ruins a context and comes last. `--quantize` packs the random weights of `invariance` and `speed`;
+//! `--kv q8` keeps all decoders' keys and values in 8 bits, and measures attention over such.
 //! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
 mod attention;
@@ -21,7 +22,7 @@ mod transfers;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ropeway_cuda::{CudaError, CudaOptions};
+use ropeway_cuda::{CudaError, CudaOptions, KvForm};
 use ropeway_model::Quantize;
 
 /// What to do, and where.
@@ -55,6 +56,15 @@ impl Task {
                         "q8" => Some(Quantize::Q8),
                         other => {
                             eprintln!("--quantize takes q4 or q8, not `{other}`");
+                            std::process::exit(2);
+                        }
+                    }
+                }
+                "--kv" => {
+                    options.kv = match value().as_str() {
+                        "q8" => KvForm::Q8,
+                        other => {
+                            eprintln!("--kv takes q8, not `{other}`; without it, keys and values are bf16");
                             std::process::exit(2);
                         }
                     }
