@@ -124,7 +124,7 @@ DEVICE void bring_queries(const Slots &s, const Attend &a, const Unit &unit) {
 }
 // Values are copied by other warps than queries and keys: who waits for a copy does not delay the others.
 DEVICE u32 copied_half() { return threadIdx.x % GROUP < COPYING ? KEYS : VALUES; }
-// The block that a lane knows of a segment's four. The warpgroup has few registers.
+// One of a segment's four blocks, which this lane remembers for its warp: the warpgroup has few registers.
 DEVICE u32 known_block(const Attend &a, const Unit &unit, i32 segment, u32 thread) {
     const i32 tile = (i32)(thread % TILES), own = segment * SEGMENT + tile * BLOCK;
     const bool used = own + BLOCK > unit.lower && own < unit.end;

@@ -133,6 +133,28 @@ fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whateve
     }
 }
 
+#[test]
+fn heads_of_64_and_128_values_lose_little_in_8_bits() {
+    let Some(options) = emulator::options() else { return };
+    let tokens: Vec<u32> = (0..150).map(|index| index * 7919 % 64).collect();
+    let table: Vec<BlockId> = (0..5).map(BlockId).collect();
+    for head_dim in [64, 128] {
+        let [wide, narrow] = KvForm::ALL.map(|kv| {
+            let case = LongCase { head_dim, window: None, quantize: None, kv, crowds: &[] };
+            let mut executor = case.load(&options).expect("a model");
+            let mut batch = Batch::default();
+            batch.push_chunk(&tokens, 0, &table);
+            batch.score(tokens.len() - 1, 0, &SamplingParams::greedy());
+            executor.execute(&batch, &mut StepOutput::default()).expect("a step");
+            executor.logits(1).expect("logits").remove(0)
+        });
+        let wide: Vec<f64> = wide.into_iter().map(f64::from).collect();
+        let error = relative_error(&narrow, &wide);
+        println!("heads of {head_dim}: {error:.1e}");
+        assert!(error > 0.0 && error < 0.05, "heads of {head_dim}: {error}");
+    }
+}
+
 /// One case per head dimension and kind of layer; the others differ in data only.
 fn some_cases() -> Vec<Case> {
     let chosen =
