@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use ropeway_executor::{Batch, BlockId, Guides, Limits, StepOutput};
 use ropeway_model::DecoderSpec;
 
-use crate::driver::{Buffer, Graph, Shape};
+use crate::driver::{Buffer, Graph, Pinned, Shape};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
 use crate::flight::{COPIES, Flight};
@@ -41,6 +41,8 @@ pub(crate) struct Loaded {
     flying: VecDeque<Flight>,
     copies: Buffer,
     sample_words: Buffer,
+    /// Where vectors come back to, once some were asked for.
+    normed: Option<Pinned>,
     transfers: Transfers,
     limits: Limits,
 }
@@ -76,6 +78,7 @@ impl Loaded {
             flying: VecDeque::with_capacity(AHEAD + 1),
             copies: device.allocate(COPIES * 8)?,
             sample_words: device.allocate(1 << 16)?,
+            normed: None,
             transfers: Transfers::new(&device, model.block_bytes())?,
             layers: HashMap::new(),
             heads: HashMap::new(),
@@ -255,11 +258,15 @@ impl Loaded {
         let Program { stream, model, workspace, .. } = &self.program;
         self.program.head_norm(RowClass::of(batch.rows.len()))?;
         let words = batch.rows.len() * model.hidden / 2;
-        let mut normed = stream.device().allocate_pinned(words * 4)?;
-        stream.download(&mut normed, workspace.normed, words * 4)?;
+        let normed = match &mut self.normed {
+            Some(normed) => normed,
+            // Pinned memory is slow to get; who asks for vectors once asks again.
+            none => none.insert(stream.device().allocate_pinned(self.limits.step_rows * model.hidden * 2)?),
+        };
+        stream.download(normed, workspace.normed, words * 4)?;
         stream.synchronize()?;
         let halves = |pair: &u32| [pair << 16, pair & 0xffff_0000].map(f32::from_bits);
-        let rows = normed.words_mut().chunks_exact(model.hidden / 2);
+        let rows = normed.words_mut()[..words].chunks_exact(model.hidden / 2);
         Ok(rows.map(|row| row.iter().flat_map(halves).collect()).collect())
     }
 
