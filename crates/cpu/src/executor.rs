@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ropeway_executor::{Batch, BlockId, CostGuess, Executor, ExecutorError, Guides, Limits, StepOutput};
+use ropeway_executor::{
+    Batch, BlockId, CostGuess, Executor, ExecutorError, Guides, Limits, StepOutput, StepSizes,
+};
 use ropeway_kernels::compute::ComputeSource;
 use ropeway_kernels::kv::{BLOCK, KvFormat, KvLayout};
 use ropeway_kernels::{activations, attention};
@@ -233,7 +235,7 @@ impl Executor for CpuExecutor {
             step_tokens: step.tokens,
             step_rows: step.rows,
             vocab: self.decoder.spec.vocab,
-            tile: activations::TILE,
+            sizes: StepSizes::Multiples(activations::TILE),
             ahead: 0,
             cost: self.cost,
         }

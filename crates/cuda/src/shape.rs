@@ -3,6 +3,7 @@
 //! Work is launched for a whole class of rows: graphs, tuned products and buffers exist once per class. Rows beyond a step's own are
 //! computed like others and never looked at.
 
+use ropeway_executor::StepSizes;
 use ropeway_model::DecoderSpec;
 use ropeway_model::spec::MlpSpec;
 
@@ -34,6 +35,9 @@ const MOST_INPUTS: usize = 1 << 20;
 pub struct RowClass(usize);
 
 impl RowClass {
+    /// Their numbers of rows, for the engine.
+    pub const SIZES: StepSizes = StepSizes::Listed(&CLASSES);
+
     /// The smallest class that holds so many rows.
     pub fn of(rows: usize) -> Self {
         let class = CLASSES.iter().find(|class| **class >= rows);

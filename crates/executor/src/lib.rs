@@ -30,7 +30,7 @@ pub mod sampling;
 pub use batch::{Ask, Batch, BlockId, Chunk, Feed, History, Row};
 pub use class::Class;
 pub use guides::{GuideId, Guides, Unguided};
-pub use limits::{CostGuess, Limits};
+pub use limits::{CostGuess, Limits, StepSizes};
 pub use sample::sample_block;
 pub use sampling::{SamplingParams, Seed};
 

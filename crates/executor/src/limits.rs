@@ -20,8 +20,8 @@ pub struct Limits {
     pub step_rows: usize,
     /// Token ids are below this.
     pub vocab: usize,
-    /// Tokens that its matrix products compute together: a step costs about the same up to the next multiple.
-    pub tile: usize,
+    /// Sizes between which a step costs about the same.
+    pub sizes: StepSizes,
     /// Steps that may be launched while another one is still in flight: 0 or 1.
     pub ahead: usize,
     /// What a step costs, as far as is known before the first one.
@@ -39,7 +39,7 @@ impl Limits {
         step_tokens: 128,
         step_rows: 32,
         vocab: 1000,
-        tile: 6,
+        sizes: StepSizes::Multiples(6),
         ahead: 0,
         cost: CostGuess::SMALL_CPU,
     };
@@ -54,6 +54,39 @@ impl Limits {
         let all = tokens.div_ceil(self.block_tokens);
         // The reach may begin and end inside a block, and one more is being filled.
         self.reach.map_or(all, |reach| all.min(reach.div_ceil(self.block_tokens) + 2))
+    }
+}
+
+/// Numbers of tokens that matrix products compute: a step of a size in between costs about as much as one of the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepSizes {
+    /// Multiples of so many tokens.
+    Multiples(usize),
+    /// These, ascending, and multiples of the last one.
+    Listed(&'static [usize]),
+}
+
+impl StepSizes {
+    /// The smallest size of more than so many tokens.
+    pub fn above(self, tokens: usize) -> usize {
+        match self {
+            Self::Multiples(tile) => (tokens / tile + 1) * tile,
+            Self::Listed(sizes) => match sizes.iter().find(|size| **size > tokens) {
+                Some(size) => *size,
+                None => Self::Multiples(sizes.last().copied().unwrap_or(1)).above(tokens),
+            },
+        }
+    }
+
+    /// The largest size of at most so many tokens; 0 where all are larger.
+    pub fn up_to(self, tokens: usize) -> usize {
+        match self {
+            Self::Multiples(tile) => tokens / tile * tile,
+            Self::Listed(sizes) if sizes.last().is_some_and(|last| *last <= tokens) => {
+                Self::Multiples(sizes[sizes.len() - 1]).up_to(tokens)
+            }
+            Self::Listed(sizes) => sizes.iter().rev().find(|size| **size <= tokens).copied().unwrap_or(0),
+        }
     }
 }
 
@@ -86,5 +119,23 @@ impl CostGuess {
     pub fn coefficients(self) -> [f64; 5] {
         let Self { step, token, row, pair, read } = self;
         [step, token, row, pair, read].map(|picoseconds| picoseconds as f64 * 1e-12)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_tokens_lies_between_two_sizes() {
+        for sizes in [StepSizes::Multiples(6), StepSizes::Listed(&[8, 16, 48, 64])] {
+            for tokens in 0..200 {
+                let (lower, upper) = (sizes.up_to(tokens), sizes.above(tokens));
+                assert!(lower <= tokens && tokens < upper, "{sizes:?}: {lower} {tokens} {upper}");
+                assert_eq!(sizes.above(lower), upper, "{sizes:?}: no size lies between {lower} and {upper}");
+            }
+        }
+        let listed = StepSizes::Listed(&[8, 16, 48, 64]);
+        assert_eq!([listed.up_to(47), listed.above(47), listed.above(64)], [16, 48, 128]);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::time::Duration;
 
-use ropeway_executor::{Class, Limits};
+use ropeway_executor::{Class, Limits, StepSizes};
 
 use super::memory::{self, Asking, Found};
 use super::pace::{Beside, Judging};
@@ -203,12 +203,12 @@ impl Scheduler {
         let ending = Work { rows: sequence.rows().min(rows), ..Work::default() };
         let left = allowed - self.cost.predict(plan.work.and(ending));
         let timely = self.cost.tokens_within(left, sequence.start(), sequence.rows_each());
-        // What is left of the tile that the streams began costs little, so that prompts never stand still.
-        let open = limits.tile - plan.work.tokens % limits.tile;
+        // What is left of the size that the streams began costs little, so that prompts never stand still.
+        let open = limits.sizes.above(plan.work.tokens) - plan.work.tokens;
         let least = if plan.prefill_tokens == 0 { open } else { 0 };
         let tokens = timely.max(least).min(most);
         let tokens =
-            if tokens < most { to_tile(tokens, plan.work.tokens, limits.tile).min(most) } else { tokens };
+            if tokens < most { to_size(tokens, plan.work.tokens, limits.sizes).min(most) } else { tokens };
         let tokens = if plan.is_empty() { self.with_rest(sequence.start(), tokens, most) } else { tokens };
         let worthwhile = tokens >= open.min(most);
         (tokens > 0 && worthwhile).then_some(tokens)
@@ -257,10 +257,11 @@ impl Scheduler {
     }
 }
 
-/// The number of tokens closest to `tokens` that ends a tile which `before` others began, unless that changes much.
-fn to_tile(tokens: usize, before: usize, tile: usize) -> usize {
-    let beyond = (before + tokens) % tile;
-    let (less, more) = (beyond, (tile - beyond) % tile);
+/// The number of tokens closest to `tokens` that gives a step of one of these sizes with `before` others, unless that changes much.
+fn to_size(tokens: usize, before: usize, sizes: StepSizes) -> usize {
+    let all = before + tokens;
+    let less = all - sizes.up_to(all);
+    let more = if less == 0 { 0 } else { sizes.above(all) - all };
     let change = less.min(more);
     match change * 4 > tokens {
         true => tokens,

@@ -245,9 +245,11 @@ impl Run {
         let (plan, limits) = (self.engine.plan(), &self.scenario.limits);
         assert!(plan.work.tokens <= limits.step_tokens, "too many tokens: {plan:?}");
         assert!(plan.work.rows <= limits.step_rows, "too many rows: {plan:?}");
-        let minimum = plan.prefill_tokens <= limits.tile;
-        // Chunks are rounded to whole tiles, and a small rest of a prompt is taken along.
-        let rounding = self.engine.cost().marginal(Work::chunk(limits.context, limits.tile, 0));
+        let (before, tokens) = (plan.work.tokens - plan.prefill_tokens, plan.work.tokens);
+        let minimum = tokens <= limits.sizes.above(before);
+        // Chunks are rounded to whole sizes, and a small rest of a prompt is taken along.
+        let size = limits.sizes.above(tokens) - limits.sizes.up_to(tokens);
+        let rounding = self.engine.cost().marginal(Work::chunk(limits.context, size, 0));
         let timely = plan.predicted <= plan.allowed * 2.0 + rounding;
         assert!(minimum || timely, "too long a step: {plan:?}");
         for record in self.handle.board().records_after(self.seen) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ropeway_engine::cost::CostModel;
 use ropeway_engine::{Class, ClientId, Pace, PolicyKind, Request, Settings};
-use ropeway_executor::{Limits, SamplingParams, Seed};
+use ropeway_executor::{Limits, SamplingParams, Seed, StepSizes};
 
 use crate::disk::DiskNature;
 use crate::mock::Fault;
@@ -190,7 +190,11 @@ fn machine(rng: &mut Rng) -> Limits {
         step_tokens: rng.pick(&[4, 16, 64, 256]),
         step_rows: rng.pick(&[2, 8, 32]),
         ahead: rng.pick(&[0, 1]),
-        tile: rng.pick(&[1, 6]),
+        sizes: rng.pick(&[
+            StepSizes::Multiples(1),
+            StepSizes::Multiples(6),
+            StepSizes::Listed(&[4, 8, 16, 32, 64]),
+        ]),
         vocab: VOCAB,
         reach: rng.pick(&[None, None, Some(7), Some(50)]),
         ..Limits::EXAMPLE

@@ -7,7 +7,7 @@ use clap::builder::ArgPredicate;
 use ropeway_engine::scheduler::Pace;
 use ropeway_engine::settings::DEFAULT_QUEUE;
 use ropeway_engine::{Settings, Speculation};
-use ropeway_executor::Limits;
+use ropeway_executor::{Limits, StepSizes};
 use ropeway_testkit::simulate::Machine;
 use ropeway_testkit::simulate::hardware::{HARDWARE, Hardware};
 
@@ -78,7 +78,7 @@ impl MachineArgs {
             step_tokens: or(self.step_tokens, step_tokens),
             step_rows: or(self.rows, rows),
             vocab: 1 << 31,
-            tile,
+            sizes: StepSizes::Multiples(tile),
             ..Limits::EXAMPLE
         };
         let target = self.itl_target.map_or(itl_target, |target| Duration::from_millis(target.max(1)));
