@@ -20,6 +20,7 @@ import os
 import pathlib
 import struct
 import subprocess
+import tempfile
 import time
 import urllib.request
 
@@ -127,16 +128,20 @@ class Server:
     def __init__(self, binary, model, device):
         self.started = time.monotonic()
         command = [binary, "serve", "--model", str(model), "--device", device, "--port", "0", "--no-embeddings"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        # A file: nobody reads a pipe while the server is measured, and a full one would stop it.
+        self.log = tempfile.NamedTemporaryFile(mode="w", suffix=".log")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
         self.url = self.address()
 
     def address(self):
-        for line in self.process.stdout:
-            print("  |", line.rstrip(), flush=True)
-            words = [word.strip(".,;()") for word in line.split() if "http://127.0.0.1:" in word]
+        while True:
+            ended, said = self.process.poll() is not None, pathlib.Path(self.log.name).read_text()
+            words = [word.strip(".,;()") for word in said.split() if "http://127.0.0.1:" in word]
             if words:
                 return words[0].split("/v1")[0].rstrip("/")
-        raise SystemExit("the server ended before it listened")
+            if ended:
+                raise SystemExit(f"the server ended before it listened:\n{said}")
+            time.sleep(0.005)
 
     def ask(self, tokens, new):
         body = {"model": "", "prompt": tokens, "max_tokens": new, "temperature": 0, "ignore_eos": True}
@@ -162,7 +167,9 @@ class Server:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.communicate(timeout=60)
+        code = self.process.wait(timeout=60)
+        if code:
+            raise SystemExit(f"the server ended with {code}:\n{pathlib.Path(self.log.name).read_text()[-2000:]}")
 
 
 def measure_start(task, name, model):
@@ -176,7 +183,7 @@ def bench(task, *arguments):
     command = [task.binary, "bench", *arguments]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if ran.returncode:
-        raise SystemExit(f"{' '.join(command)} failed")
+        raise SystemExit(f"{' '.join(command)} ended with {ran.returncode}")
     return json.loads(ran.stdout)
 
 

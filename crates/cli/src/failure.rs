@@ -10,7 +10,6 @@
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::process::ExitCode;
 
 use ropeway_embed::EmbedError;
 use ropeway_engine::Rejected;
@@ -42,11 +41,11 @@ impl Failure {
     }
 
     /// Prints the failure; gives the exit code.
-    pub fn report(self) -> ExitCode {
-        let Failure::Told { error, hint } = self else { return ExitCode::SUCCESS };
+    pub fn report(self) -> u8 {
+        let Failure::Told { error, hint } = self else { return 0 };
         // With standard error closed there is nobody left to tell.
         let _ = io::stderr().write_all(text(&*error, hint.as_deref()).as_bytes());
-        ExitCode::FAILURE
+        1
     }
 
     fn without_hint(error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {

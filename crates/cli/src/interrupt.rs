@@ -5,12 +5,12 @@
 //! with 130 or 143. Elsewhere a signal ends the program, as it does everywhere.
 
 use std::io;
-use std::process::exit;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use ropeway_cuda::end_process;
 use ropeway_hub::Cancel;
 
 use crate::failure::Failure;
@@ -87,18 +87,18 @@ pub fn on_end(first: impl FnOnce(Signal) + Send + 'static) -> io::Result<()> {
     };
     let hear = move || {
         first(runtime.block_on(signals.next()));
-        exit(runtime.block_on(signals.next()).exit_code().into());
+        end_process(runtime.block_on(signals.next()).exit_code());
     };
     thread::Builder::new().name("signals".into()).spawn(hear).map(drop)
 }
 
 /// Ends the program when so much time has passed, whatever runs then, with the code that `farewell` gives. Files stay valid: a
 /// program may be killed at any moment, and this is no different.
-pub fn end_within(time: Duration, farewell: impl FnOnce() -> i32 + Send + 'static) {
+pub fn end_within(time: Duration, farewell: impl FnOnce() -> u8 + Send + 'static) {
     thread::spawn(move || {
         thread::sleep(time);
         tracing::warn!(target: "serve", "something still runs that could not be stopped; ending without it");
-        exit(farewell());
+        end_process(farewell());
     });
 }
 

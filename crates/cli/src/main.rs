@@ -86,13 +86,8 @@ fn main() -> ExitCode {
     let done = settings::parse::<Arguments>()
         .and_then(|(arguments, resolved)| arguments.command.run(&mut output, &resolved))
         .and_then(|()| Ok(output.flush()?));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let code = failure.report();
-            interrupt::exit_code().map_or(code, ExitCode::from)
-        }
-    }
+    let code = done.map_or_else(|failure| interrupt::exit_code().unwrap_or(failure.report()), |()| 0);
+    ropeway_cuda::end_process(code)
 }
 
 #[cfg(test)]

@@ -10,11 +10,12 @@
 //!
 //! # Layout
 //! - `api`: functions and statuses; this file: devices.
-//! - `memory`: of the device and of the host; `stream`: queued work; `module`: kernels.
+//! - `ending`: how a process that uses a GPU ends; `memory`: of the device and of the host; `stream`: queued work; `module`: kernels.
 
 #![allow(unsafe_code, reason = "the driver is a C library")]
 
 mod api;
+mod ending;
 mod memory;
 mod module;
 mod stream;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 pub use self::api::DriverError;
 use self::api::{Api, check};
 pub(crate) use self::api::{Handle, functions};
+pub use self::ending::end_process;
 pub use self::memory::{Address, Buffer, Pinned};
 pub use self::module::{Arguments, Function, Module, Shape};
 pub use self::stream::{Event, Graph, Stream};
@@ -101,6 +103,7 @@ impl Device {
     /// Opens the driver, and the GPU with this number.
     pub fn open(search: &Search, ordinal: usize) -> Result<Self, DeviceError> {
         let api = Api::load(search.driver()?)?;
+        ending::opened();
         let ordinal = ordinal as c_int;
         // SAFETY: every pointer is to a local of the type that the driver writes.
         let context = unsafe {
