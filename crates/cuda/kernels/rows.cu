@@ -33,10 +33,8 @@ struct Residual {
     const float *post;     // [width], or null: the branch is added as it is
     const float *weight;   // [width]
     bf16 *out;             // [rows][width]
-    const u32 *picked;     // rows of `hidden` and `branch` to take, or null: all in order
     u32 width;
     float eps;
-    u32 keep;              // whether the sum goes back into `hidden`
 };
 DEVICE float4 plus(float4 a, float4 b) { return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)); }
 DEVICE float4 times(float4 a, float4 b) { return make_float4(__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y), __fmul_rn(a.z, b.z), __fmul_rn(a.w, b.w)); }
@@ -49,7 +47,7 @@ DEVICE float inverse_root(float squares, u32 width, float eps) {
 // row, and how many fours each of them holds.
 KERNEL(residual, Residual, ROW_THREADS) {
     __shared__ float scratch[32];
-    const u32 row = a.picked ? a.picked[blockIdx.x] : blockIdx.x, groups = a.width / 4;
+    const u32 row = blockIdx.x, groups = a.width / 4;
     float4 *hidden = (float4 *)(a.hidden + (u64)row * a.width);
     const float4 *branch = (const float4 *)(a.branch + (u64)row * a.width);
     const float4 *bias = (const float4 *)a.bias, *post = (const float4 *)a.post, *weight = (const float4 *)a.weight;
@@ -79,17 +77,33 @@ KERNEL(residual, Residual, ROW_THREADS) {
     for (int i = 0; i < GROUPS; i++) {
         u32 at = threadIdx.x + i * ROW_THREADS;
         if (a.branch) x[i] = plus(x[i], added[i]);
-        if (a.branch && a.keep && at < groups) hidden[at] = x[i];
+        if (a.branch && at < groups) hidden[at] = x[i];
         squares = squared(x[i], squares);
     }
     float scale = inverse_root(block_sum(squares, scratch), a.width, a.eps);
-    uint2 *out = (uint2 *)(a.out + (u64)blockIdx.x * a.width);
+    uint2 *out = (uint2 *)(a.out + (u64)row * a.width);
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
         u32 at = threadIdx.x + i * ROW_THREADS;
         float4 v = times(scaled(x[i], scale), weights[i]);
         if (at < groups) out[at] = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
     }
+}
+
+// Rows whose logits are wanted, side by side; several may be the same one.
+struct Pick {
+    const u32 *picked;      // rows to take
+    const float *hidden;    // [rows][width]
+    const bf16 *attended;   // [rows][queries]
+    float *picked_hidden;
+    bf16 *picked_attended;
+    u32 width, queries;     // multiples of 4 and 8
+};
+KERNEL(pick, Pick, 256) {
+    const u64 row = a.picked[blockIdx.x], to = blockIdx.x;
+    const uint4 *hidden = (const uint4 *)(a.hidden + row * a.width), *attended = (const uint4 *)(a.attended + row * a.queries);
+    for (u32 i = threadIdx.x; i < a.width / 4; i += blockDim.x) ((uint4 *)(a.picked_hidden + to * a.width))[i] = hidden[i];
+    for (u32 i = threadIdx.x; i < a.queries / 8; i += blockDim.x) ((uint4 *)(a.picked_attended + to * a.queries))[i] = attended[i];
 }
 
 // out = activation(gate) * up

@@ -72,8 +72,8 @@ impl Default for CudaOptions {
             step_tokens: DEFAULT_STEP_TOKENS,
             step_rows: DEFAULT_STEP_ROWS,
             cache: None,
-            overlap: false,
-            warpgroups: false,
+            overlap: true,
+            warpgroups: true,
         }
     }
 }

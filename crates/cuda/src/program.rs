@@ -7,7 +7,7 @@ use crate::blas::Operands;
 use crate::driver::{Address, Buffer, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{
-    Attend, Combine, Embed, Gate, Kernels, Lists, Residual, Route, RouteShape, Router, activation_kind,
+    Attend, Combine, Embed, Gate, Kernels, Lists, Pick, Residual, Route, RouteShape, Router, activation_kind,
 };
 use crate::packed::{EmbedPacked, PackedForm};
 use crate::plan::{Add, Form, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
@@ -83,25 +83,25 @@ impl Program {
     /// Queues some of the layers' operations: what they cost apart from the others.
     pub fn layers_where(&self, filled: Filled, chosen: impl Fn(&Op) -> bool) -> Result<(), CudaError> {
         let sections = Sections::new(&self.model, &self.step, filled.class);
-        let run = Run { program: self, class: filled.class, filled, sections };
+        let run = Run { program: self, class: filled.class, filled, sections, hidden: self.workspace.hidden };
         self.plan.layers.iter().filter(|op| chosen(op)).try_for_each(|op| run.op(op))
     }
 
     /// Queues the head for a class of rows.
     pub fn head(&self, class: RowClass) -> Result<(), CudaError> {
-        let sections = Sections::new(&self.model, &self.step, class);
-        let filled = Filled { class, prompts: false, decodes: Decodes::None };
-        let run = Run { program: self, class, filled, sections };
-        self.plan.head.iter().try_for_each(|op| run.op(op))
+        self.head_where(class, |_| true)
     }
 
-    /// Queues what the head does before its product: the norm of picked rows.
+    /// Queues what the head does before its product: the residual stream of picked rows, normed.
     pub fn head_norm(&self, class: RowClass) -> Result<(), CudaError> {
+        self.head_where(class, |op| !matches!(op, Op::Linear { to: Slot::Logits, .. }))
+    }
+
+    fn head_where(&self, class: RowClass, chosen: impl Fn(&Op) -> bool) -> Result<(), CudaError> {
         let sections = Sections::new(&self.model, &self.step, class);
         let filled = Filled { class, prompts: false, decodes: Decodes::None };
-        let run = Run { program: self, class, filled, sections };
-        let mut norm = self.plan.head.iter().filter(|op| matches!(op, Op::Residual { .. }));
-        norm.try_for_each(|op| run.op(op))
+        let run = Run { program: self, class, filled, sections, hidden: self.workspace.picked_hidden };
+        self.plan.head.iter().filter(|op| chosen(op)).try_for_each(|op| run.op(op))
     }
 
     fn layer_kv(&self, layer: usize) -> Address {
@@ -115,17 +115,20 @@ struct Run<'a> {
     class: RowClass,
     filled: Filled,
     sections: Sections,
+    /// The residual stream of its rows.
+    hidden: Address,
 }
 
 impl Run<'_> {
     fn op(&self, op: &Op) -> Result<(), CudaError> {
         match *op {
             Op::Embed { table, scale } => self.embed(table, scale),
-            Op::Residual { add, norm, rows } => self.residual(add, norm, rows),
+            Op::Residual { add, norm } => self.residual(add, norm),
             Op::Linear { matrix, from, to, rows: RowsOf::Pairs(top_k) } => {
                 self.expert_linear(matrix, from, to, top_k)
             }
             Op::Linear { matrix, from, to, .. } => self.linear(matrix, from, to),
+            Op::Pick => self.pick(),
             Op::Route { layer, bias, norms, rotation } => self.route(layer, bias, norms, rotation),
             Op::Attend { layer, window } => self.attend(layer, window),
             Op::Gate { width, bias, rows } => self.gate(width, bias, rows),
@@ -176,24 +179,34 @@ impl Run<'_> {
         Ok(stream.launch(embed, blocks([self.rows(), 1, 1], 128, 0), &arguments)?)
     }
 
-    fn residual(&self, add: Option<Add>, norm: VectorId, rows: RowsOf) -> Result<(), CudaError> {
+    fn residual(&self, add: Option<Add>, norm: VectorId) -> Result<(), CudaError> {
         let Program { stream, kernels, model, weights, workspace, constants, .. } = self.program;
-        let picked = rows == RowsOf::Picked;
         let arguments = Residual {
-            hidden: workspace.hidden,
+            hidden: self.hidden,
             branch: if add.is_some() { workspace.branch } else { Address::NULL },
             bias: weights.vector(add.and_then(|add| add.bias)),
             post: weights.vector(add.and_then(|add| add.post)),
             weight: weights.vector(Some(norm)),
             out: workspace.normed,
-            picked: if picked { self.array(self.sections.picked()) } else { Address::NULL },
             width: model.hidden as u32,
             eps: constants.eps,
-            // Several picked rows may be the same one, and nothing reads the sum after the head.
-            keep: u32::from(!picked),
         };
         let shape = blocks([self.rows(), 1, 1], kernels.row_threads, 0);
         Ok(stream.launch(&kernels.residual, shape, &arguments)?)
+    }
+
+    fn pick(&self) -> Result<(), CudaError> {
+        let Program { stream, kernels, model, workspace, .. } = self.program;
+        let arguments = Pick {
+            picked: self.array(self.sections.picked()),
+            hidden: workspace.hidden,
+            attended: workspace.attended,
+            picked_hidden: workspace.picked_hidden,
+            picked_attended: workspace.picked_attended,
+            width: model.hidden as u32,
+            queries: model.queries() as u32,
+        };
+        Ok(stream.launch(&kernels.pick, blocks([self.rows(), 1, 1], 256, 0), &arguments)?)
     }
 
     fn linear(&self, matrix: MatrixId, from: Slot, to: Slot) -> Result<(), CudaError> {
@@ -322,7 +335,7 @@ impl Run<'_> {
     ) -> Result<(), CudaError> {
         let Program { stream, kernels, model, weights, workspace, constants, .. } = self.program;
         let arguments = Router {
-            hidden: workspace.hidden,
+            hidden: self.hidden,
             norm: weights.vector(Some(norm)),
             w: weights.vector(Some(router)),
             experts_of: workspace.experts_of,

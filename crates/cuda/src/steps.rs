@@ -69,7 +69,7 @@ impl Loaded {
             step_tokens: step.tokens,
             step_rows: step.rows,
             vocab: spec.vocab,
-            tile: RowClass::of(1).rows(),
+            sizes: RowClass::SIZES,
             ahead: AHEAD,
             cost: guess::cost(&program),
         };

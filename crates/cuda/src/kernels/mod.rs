@@ -64,8 +64,12 @@ arguments! {
     Embed { tokens: Address, chosen: Address, table: Address, hidden: Address, width: u32, vocab: u32, scale: f32, }
     /// `rows.cu`.
     Residual {
-        hidden: Address, branch: Address, bias: Address, post: Address, weight: Address, out: Address, picked: Address,
-        width: u32, eps: f32, keep: u32,
+        hidden: Address, branch: Address, bias: Address, post: Address, weight: Address, out: Address, width: u32, eps: f32,
+    }
+    /// `rows.cu`.
+    Pick {
+        picked: Address, hidden: Address, attended: Address, picked_hidden: Address, picked_attended: Address,
+        width: u32, queries: u32,
     }
     /// `rows.cu`.
     Gate { gate_up: Address, bias: Address, out: Address, width: u32, kind: u32, }
@@ -210,6 +214,7 @@ pub struct Kernels {
     pub digest: [u8; 32],
     pub embed: Function,
     pub residual: Function,
+    pub pick: Function,
     /// Threads of `residual`.
     pub row_threads: u32,
     pub gate: Function,
@@ -273,6 +278,7 @@ impl Kernels {
             digest: images.iter().fold(Sha256::new(), Sha256::chain_update).finalize().into(),
             embed: rows.function("embed", 0)?,
             residual: rows.function("residual", 0)?,
+            pick: rows.function("pick", 0)?,
             row_threads: constants.row_threads() as u32,
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,

@@ -18,7 +18,7 @@ const PARTS: usize = 132;
 
 /// The plan of a model.
 pub(super) fn build(spec: &DecoderSpec) -> Plan {
-    let mut builder = Builder { spec, plan: Plan::empty(spec) };
+    let mut builder = Builder { spec, plan: Plan::empty(spec), rows: RowsOf::Tokens };
     builder.build();
     builder.plan
 }
@@ -36,6 +36,8 @@ fn slices(outputs: usize, inputs: usize) -> usize {
 struct Builder<'a> {
     spec: &'a DecoderSpec,
     plan: Plan,
+    /// What runs over these comes next.
+    rows: RowsOf,
 }
 
 impl Builder<'_> {
@@ -48,7 +50,7 @@ impl Builder<'_> {
             })
             .collect();
         let embedding = self.matrix(MatrixRole::Embedding, [spec.vocab, spec.hidden], Results::F32);
-        self.plan.layers.push(Op::Embed { table: embedding, scale: spec.embedding_scale });
+        self.push(Op::Embed { table: embedding, scale: spec.embedding_scale });
         let mut add = None;
         for layer in 0..spec.layers.len() {
             let attended = self.attention(layer, &ropes, add);
@@ -60,33 +62,46 @@ impl Builder<'_> {
         } else {
             self.matrix(MatrixRole::Head, [spec.vocab, spec.hidden], Results::F32)
         };
-        let rows = RowsOf::Picked;
-        self.plan.head.push(Op::Residual { add, norm, rows });
-        self.plan.head.push(Op::Linear { matrix: head, from: Slot::Normed, to: Slot::Logits, rows });
+        self.push(Op::Residual { add, norm });
+        self.linear(head, Slot::Normed, Slot::Logits, self.rows);
+    }
+
+    fn push(&mut self, op: Op) {
+        let ops = if self.rows == RowsOf::Picked { &mut self.plan.head } else { &mut self.plan.layers };
+        ops.push(op);
     }
 
     /// Attention of a layer after `add` is added to the residual stream; what is to be added next.
     fn attention(&mut self, layer: usize, ropes: &[VectorId], add: Option<Add>) -> Add {
         let spec = self.spec;
         let norm = self.vector(VectorRole::AttentionNorm(layer), spec.hidden);
-        self.plan.layers.push(Op::Residual { add, norm, rows: RowsOf::Tokens });
+        self.push(Op::Residual { add, norm });
         let width = spec.q_width() + 2 * spec.kv_width();
         let qkv = self.matrix(MatrixRole::Qkv(layer), [width, spec.hidden], Results::F32);
-        self.linear(qkv, Slot::Normed, Slot::Projections, RowsOf::Tokens);
+        self.linear(qkv, Slot::Normed, Slot::Projections, self.rows);
         let bias = spec.attention.qkv_bias.then(|| self.vector(VectorRole::QkvBias(layer), width));
         let norms = spec.attention.qk_norm.map(|span| self.head_norms(layer, span));
         let rotation = spec.layers[layer].rope.map(|rope| {
             let RopeLayoutOf { pairs, layout } = rope_layout(spec, rope.0);
             RotationPlan { angles: ropes[rope.0], pairs, layout }
         });
-        self.plan.layers.push(Op::Route { layer, bias, norms, rotation });
+        self.push(Op::Route { layer, bias, norms, rotation });
         let window = self.window(spec.layers[layer].window);
-        self.plan.layers.push(Op::Attend { layer, window });
+        self.push(Op::Attend { layer, window });
+        let attended = if layer + 1 == spec.layers.len() { self.pick() } else { Slot::Attended };
         let output = self.matrix(MatrixRole::Output(layer), [spec.hidden, spec.q_width()], Results::F32);
-        self.linear(output, Slot::Attended, Slot::Branch, RowsOf::Tokens);
+        self.linear(output, attended, Slot::Branch, self.rows);
         let bias =
             spec.attention.output_bias.then(|| self.vector(VectorRole::OutputBias(layer), spec.hidden));
         Add { bias, post: self.post(VectorRole::PostAttentionNorm(layer)) }
+    }
+
+    /// From here on, only rows whose logits are wanted are computed: nothing reads the others any more once the last layer's keys and
+    /// values are written. Where attention's results lie then.
+    fn pick(&mut self) -> Slot {
+        self.rows = RowsOf::Picked;
+        self.push(Op::Pick);
+        Slot::PickedAttended
     }
 
     fn head_norms(&mut self, layer: usize, span: QkNorm) -> HeadNormPlan {
@@ -101,7 +116,7 @@ impl Builder<'_> {
 
     fn mlp(&mut self, layer: usize, add: Add) -> Add {
         let norm = self.vector(VectorRole::MlpNorm(layer), self.spec.hidden);
-        self.plan.layers.push(Op::Residual { add: Some(add), norm, rows: RowsOf::Tokens });
+        self.push(Op::Residual { add: Some(add), norm });
         let bias = match self.spec.layers[layer].mlp {
             MlpSpec::Dense { intermediate } => self.dense(layer, intermediate),
             MlpSpec::Experts(experts) => {
@@ -114,11 +129,11 @@ impl Builder<'_> {
 
     /// A dense MLP; the bias of its result.
     fn dense(&mut self, layer: usize, width: usize) -> Option<VectorId> {
-        let (hidden, rows, has_bias) = (self.spec.hidden, RowsOf::Tokens, self.spec.mlp_bias);
+        let (hidden, rows, has_bias) = (self.spec.hidden, self.rows, self.spec.mlp_bias);
         let gate_up = self.matrix(MatrixRole::GateUp(layer), [2 * width, hidden], Results::Bf16);
         self.linear(gate_up, Slot::Normed, Slot::GateUp, rows);
         let bias = has_bias.then(|| self.vector(VectorRole::GateUpBias(layer), 2 * width));
-        self.plan.layers.push(Op::Gate { width, bias, rows });
+        self.push(Op::Gate { width, bias, rows });
         let down = self.matrix(MatrixRole::Down(layer), [hidden, width], Results::F32);
         self.linear(down, Slot::Gated, Slot::Branch, rows);
         has_bias.then(|| self.vector(VectorRole::DownBias(layer), hidden))
@@ -127,7 +142,7 @@ impl Builder<'_> {
     fn experts(&mut self, layer: usize, norm: VectorId, experts: ExpertsSpec) {
         let (hidden, width, rows) = (self.spec.hidden, experts.intermediate, RowsOf::Pairs(experts.top_k));
         let router = self.vector(VectorRole::Router(layer), experts.experts * hidden);
-        self.plan.layers.push(Op::Choose { router, norm, experts });
+        self.push(Op::Choose { router, norm, experts });
         let gate_up = self.matrix(MatrixRole::ExpertGateUp(layer), [2 * width, hidden], Results::Bf16);
         let down = self.matrix(MatrixRole::ExpertDown(layer), [hidden, width], Results::F32);
         for id in [gate_up, down] {
@@ -135,9 +150,9 @@ impl Builder<'_> {
             (matrix.copies, matrix.slices) = (experts.experts, 1);
         }
         self.linear(gate_up, Slot::Normed, Slot::GateUp, rows);
-        self.plan.layers.push(Op::Gate { width, bias: None, rows });
+        self.push(Op::Gate { width, bias: None, rows });
         self.linear(down, Slot::Gated, Slot::ExpertResults, rows);
-        self.plan.layers.push(Op::Combine { experts });
+        self.push(Op::Combine { experts });
     }
 
     fn post(&mut self, role: VectorRole) -> Option<VectorId> {
@@ -155,7 +170,7 @@ impl Builder<'_> {
     }
 
     fn linear(&mut self, matrix: MatrixId, from: Slot, to: Slot, rows: RowsOf) {
-        self.plan.layers.push(Op::Linear { matrix, from, to, rows });
+        self.push(Op::Linear { matrix, from, to, rows });
     }
 
     fn matrix(&mut self, role: MatrixRole, [outputs, inputs]: [usize; 2], results: Results) -> MatrixId {

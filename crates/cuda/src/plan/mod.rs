@@ -147,6 +147,7 @@ pub enum Slot {
     Normed,
     Projections,
     Attended,
+    PickedAttended,
     Branch,
     GateUp,
     Gated,
@@ -203,9 +204,11 @@ pub enum Op {
     /// `hidden = embedding[token] * scale`.
     Embed { table: MatrixId, scale: f32 },
     /// `hidden += branch`; `normed = norm(hidden)`.
-    Residual { add: Option<Add>, norm: VectorId, rows: RowsOf },
+    Residual { add: Option<Add>, norm: VectorId },
     /// `to = matrix * from`.
     Linear { matrix: MatrixId, from: Slot, to: Slot, rows: RowsOf },
+    /// `picked hidden, picked attended = hidden, attended`, of rows whose logits are wanted.
+    Pick,
     /// Queries, and keys and values into their blocks.
     Route {
         layer: usize,
@@ -232,7 +235,7 @@ pub struct Plan {
     pub vectors: Vec<VectorPlan>,
     /// What runs over all tokens.
     pub layers: Vec<Op>,
-    /// What runs over the rows whose logits are wanted.
+    /// What runs over the rows whose logits are wanted: what follows the last layer's attention, and the vocabulary head.
     pub head: Vec<Op>,
     /// The windows that layers attend within; `None` sees all. Layers name them by index.
     pub windows: Vec<Option<usize>>,

@@ -19,7 +19,7 @@ pub struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self { ping_pong: true, overlap: true }
+        Self { ping_pong: true, overlap: false }
     }
 }
 
