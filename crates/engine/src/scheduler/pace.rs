@@ -11,8 +11,8 @@
 //! A step near what the streams need anyway lets short answers finish almost as if they were alone, at little cost to
 //! a long prompt: it loses some hundreds of milliseconds of many seconds. So a prompt bears that as long as its loss
 //! (time since its arrival less the time it would have needed alone for what is computed) stays below
-//! [`PATIENCE`] of its own duration; then steps may take the target. A prompt that fits into one step has no such
-//! patience: it is over at once.
+//! [`PATIENCE`] of its own duration, and below what a newcomer may have to wait for a step without streams; then steps may take the
+//! target. A prompt that fits into one step has no such patience: it is over at once.
 //!
 //! What a step costs without any prompt can't be avoided. Where that comes near the target or exceeds it (a large model
 //! on few cores, many streams), prompts get a quarter of each step's time all the same ([`SHARE`]).
@@ -129,7 +129,7 @@ impl Pace {
         }
         let insisting = self.beside(streams);
         let (whole, lost) = judging.whole_and_lost(sequence);
-        let patient = whole > self.target && lost < PATIENCE * whole;
+        let patient = whole > self.target && lost < (PATIENCE * whole).max(IDLE * self.target);
         if patient { gentle(awaited).min(insisting) } else { insisting }
     }
 

@@ -25,6 +25,11 @@ pub fn check(task: &Task) -> Result<(), Failed> {
         Ok(after) => println!("RES loss beside another model: it goes on, same rows {}", after == before),
         Err(error) => println!("RES loss beside another model: it is lost as well: {error}"),
     }
+    match lost.restart() {
+        Ok(()) => println!("RES loss: restarted beside the other context"),
+        Err(error) => println!("RES loss: not restarted beside the other context: {error}"),
+    }
+    drop(other);
     lost.restart()?;
     let after = rows(&mut lost)?;
     println!("RES loss is over after a restart: same rows {}", after == before);
