@@ -33,7 +33,7 @@ impl Bench {
             kv: KvForm::Bf16,
             shared_bytes: device.properties().shared_bytes,
         };
-        let variants = Variants { forms: &PackedForm::ALL, prompts: PromptForm::Warps };
+        let variants = Variants { forms: &PackedForm::ALL, warpgroups: true, prompts: PromptForm::Warps };
         let kernels = Kernels::load(&device, &compiler, constants, variants).expect("kernels");
         Some(Self { stream: device.stream().expect("a stream"), kernels })
     }
@@ -258,7 +258,7 @@ impl Product<'_> {
         };
         let across = if self.experts.is_some() { copies } else { self.slices };
         let grid = [tiles[0], across, tiles[1]].map(|side| side as u32);
-        let shape = Shape { grid, threads: 128, shared_bytes: self.kernel.shared };
+        let shape = Shape { grid, threads: self.kernel.threads, shared_bytes: self.kernel.shared };
         bench.stream.launch(&self.kernel.f32, shape, &arguments).expect("a launch");
         bench.download(&y)
     }
@@ -271,7 +271,7 @@ fn random_rows(random: &mut Random, bench: &Bench, values: usize) -> Buffer {
 }
 
 /// Compares one product with the plain kernel's over the unpacked matrix.
-fn assert_same_bits(bench: &Bench, random: &mut Random, form: PackedForm, tile: usize, case: Case) {
+fn assert_same_bits(bench: &Bench, random: &mut Random, form: PackedForm, kernel: &LinearKernel, case: Case) {
     let Case { outputs, inputs, rows, slices } = case;
     let matrix = Matrix::random(random, form, [1, outputs, inputs]);
     let packed = bench.upload(&matrix.bytes);
@@ -281,9 +281,8 @@ fn assert_same_bits(bench: &Bench, random: &mut Random, form: PackedForm, tile: 
         let product = Product { matrix: &matrix, kernel, w: w.address(), x: &x, rows, slices, experts: None };
         product.results(bench)
     };
-    let kernel = &bench.kernels.products.tiles(Form::Packed(form))[tile];
     let same = product(kernel, &packed) == product(&bench.kernels.products.linear[0], &plain);
-    assert!(same, "{form:?}, {case:?}, tiles of {}", kernel.rows);
+    assert!(same, "{form:?}, {case:?}, {}", kernel.name);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -299,7 +298,7 @@ fn a_packed_product_has_the_bits_of_the_plain_one_whatever_its_shape() {
     let Some(bench) = Bench::open() else { return };
     let mut random = Random(7);
     for form in PackedForm::ALL {
-        for (tile, kernel) in bench.kernels.products.tiles(Form::Packed(form)).iter().enumerate() {
+        for (tile, kernel) in bench.kernels.products.every_tile(Form::Packed(form)).enumerate() {
             let any = Case {
                 outputs: 4 * (1 + random.below(40)),
                 inputs: 32 * (1 + random.below(12)),
@@ -309,7 +308,7 @@ fn a_packed_product_has_the_bits_of_the_plain_one_whatever_its_shape() {
             // More stages than any kernel holds at once, and half a record at the end.
             let long = Case { outputs: 20, inputs: 1184, rows: 3, slices: 1 };
             for case in [any, long] {
-                assert_same_bits(&bench, &mut random, form, tile, case);
+                assert_same_bits(&bench, &mut random, form, kernel, case);
             }
         }
     }
@@ -339,8 +338,8 @@ fn packed_experts_compute_the_rows_of_their_lists() {
             Product { matrix: &matrix, kernel, w, x: &x, rows, slices, experts }.results(&bench)
         };
         let judged = product(&bench.kernels.products.linear[1], &plain);
-        for kernel in bench.kernels.products.tiles(Form::Packed(form)) {
-            assert!(product(kernel, &packed) == judged, "{form:?}, tiles of {}", kernel.rows);
+        for kernel in bench.kernels.products.every_tile(Form::Packed(form)) {
+            assert!(product(kernel, &packed) == judged, "{form:?}, {}", kernel.name);
         }
     }
 }
