@@ -90,7 +90,10 @@ fn prompts_on_hopper_spill_nothing_and_their_products_run_side_by_side() {
         let log = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}")).log;
         assert_eq!(spills(&log), 0, "{schedule:?} {kv:?}, heads of {head_dim}: {log}");
         // Where the compiler can't keep products apart from other uses of their registers, it warns and waits after each of them.
-        assert!(!log.contains("warning") && !log.contains("serialized"), "{schedule:?} {kv:?}, heads of {head_dim}: {log}");
+        assert!(
+            !log.contains("warning") && !log.contains("serialized"),
+            "{schedule:?} {kv:?}, heads of {head_dim}: {log}"
+        );
     }
 }
 

@@ -10,7 +10,8 @@ use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
 use ropeway_cuda::kernels::{Constants, Kernels, Linear, LinearKernel, Variants};
 use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::packed::{EmbedPacked, PackedForm, Strip, Unpack};
-use ropeway_cuda::plan::Form;
+use ropeway_cuda::plan::{Form, Results};
+use ropeway_cuda::products::trial::{Laboratory, Trial};
 use ropeway_cuda::prompts::PromptForm;
 use ropeway_weights::{Bits, Checkpoint, Form as TensorForm, Tensor};
 
@@ -376,5 +377,21 @@ fn rows_of_a_packed_table_are_its_unpacked_ones() {
         let got = bench.download(&hidden);
         let got: Vec<u32> = got.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         assert_eq!(got, want, "{form:?}");
+    }
+}
+
+#[test]
+fn a_trial_gives_the_judges_bits_by_every_kernel_and_measures_them() {
+    let Some(options) = emulator::options() else { return };
+    let form = PackedForm::ALL[0];
+    let laboratory = Laboratory::open(&options, &[form]).expect("a GPU");
+    let trial = Trial { form, outputs: 80, inputs: 192, slices: 2, results: Results::Bf16, rows: 8 };
+    let prepared = laboratory.prepare(trial).expect("memory");
+    let mut kernels = laboratory.kernels(form).filter(|kernel| kernel.rows == trial.rows);
+    let judged = prepared.results(kernels.next().expect("a judge")).expect("a launch");
+    assert!(words(&judged).iter().all(|half| half & 0x7fff <= 0x7f80), "every result is written");
+    for kernel in kernels {
+        assert!(prepared.results(kernel).expect("a launch") == judged, "{}", kernel.name);
+        assert!(prepared.microseconds(kernel).expect("a launch") > 0.0);
     }
 }

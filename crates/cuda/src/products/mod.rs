@@ -8,6 +8,7 @@
 //!
 //! Packed matrices are multiplied by our kernels, or unpacked into a scratch for the library, where measuring says that it pays.
 
+pub mod trial;
 mod tune;
 
 use std::collections::HashMap;
@@ -327,7 +328,8 @@ fn launch_linear(
         Results::F32 => &kernel.f32,
         Results::Bf16 => &kernel.bf16,
     };
-    let shape = Shape { grid: tiles.map(|side| side as u32), threads: kernel.threads, shared_bytes: kernel.shared };
+    let shape =
+        Shape { grid: tiles.map(|side| side as u32), threads: kernel.threads, shared_bytes: kernel.shared };
     Ok(stream.launch(function, shape, arguments)?)
 }
 

@@ -155,21 +155,30 @@ impl Products {
         let bytes = key.outputs * key.inputs * 2;
         let large = key.class.rows() > LARGE;
         let (calls, rounds) = if large { (2, 2) } else { ((TIMED_BYTES / bytes).clamp(4, 32), 5) };
-        let graph = bench.stream.capture(|| {
-            (0..calls).try_for_each(|call| self.by_recipe(blas, bench.launch(wanted, call), recipe))
-        })?;
-        let device = bench.stream.device();
-        let (before, after): (Event, Event) = (device.event()?, device.event()?);
-        let mut best = f64::INFINITY;
-        for _ in 0..rounds {
-            bench.stream.record(&before)?;
-            bench.stream.launch_graph(&graph)?;
-            bench.stream.record(&after)?;
-            after.synchronize()?;
-            best = best.min(after.seconds_since(&before)?);
-        }
-        Ok(best * 1e6 / calls as f64)
+        let queue = |call| self.by_recipe(blas, bench.launch(wanted, call), recipe);
+        time_calls(bench.stream, calls, rounds, queue)
     }
+}
+
+/// Microseconds of one call in the fastest of several rounds.
+pub(super) fn time_calls(
+    stream: &Stream,
+    calls: usize,
+    rounds: usize,
+    queue: impl Fn(usize) -> Result<(), CudaError>,
+) -> Result<f64, CudaError> {
+    let graph = stream.capture(|| (0..calls).try_for_each(&queue))?;
+    let device = stream.device();
+    let (before, after): (Event, Event) = (device.event()?, device.event()?);
+    let mut best = f64::INFINITY;
+    for _ in 0..rounds {
+        stream.record(&before)?;
+        stream.launch_graph(&graph)?;
+        stream.record(&after)?;
+        after.synchronize()?;
+        best = best.min(after.seconds_since(&before)?);
+    }
+    Ok(best * 1e6 / calls as f64)
 }
 
 /// Our kernels that may be the fastest: their tiles are neither mostly empty nor many times smaller than the product.
