@@ -7,22 +7,39 @@
 //   block     GROUPS warpgroups, 64 outputs each, that share BN rows
 //   stage     RECORDS records of every strip, and as many panels of rows
 //   part      STEPS steps of 16 inputs: what is unpacked and multiplied at a time
-//   memory    [STAGES][RECORDS] panels of [BN][128 bytes] | [STAGES][strips][RECORDS] records
+//   memory    [STAGES][RECORDS] panels of [BN][128 bytes] | [STAGES][strips][RECORDS] records | BULK: [strips][STAGES] barriers
 //
+// A warp's records are contiguous: with BULK one copy brings a stage of them, and a barrier tells its warp.
 // The products of a stage's last part still run when the next stage begins, so that a stage's memory is free two stages later.
 
 // What a warp reads of its strip.
 struct Records {
     const char *from;  // this lane's piece of the first record
     u32 end;           // of the slice
+    u64 *full;         // barriers of the stages, with BULK
 };
 // Begins to copy COUNT records from kb on, as far as the slice goes.
-template <int COUNT> DEVICE void copy_records(char *to, const Records &records, u32 kb) {
+template <bool BULK, int COUNT> DEVICE void copy_records(char *to, const Records &records, u32 slot, u32 kb) {
     const int lane = threadIdx.x % 32;
     const u32 pieces = records.end > kb ? min(records.end - kb, (u32)COUNT) * (RECORD / 16) : 0;
     const char *from = records.from + (u64)kb * RECORD;
+    if constexpr (BULK) {
+        if (lane > 0) return;
+        barrier_expect(records.full + slot, pieces * 16);
+        if (pieces > 0) bulk_copy(to, from, pieces * 16, records.full + slot);
+    } else {
 #pragma unroll
-    for (u32 at = 0; at < COUNT * RECORD / 16; at += 32) copy16_if(to + (at + lane) * 16, from + at * 16, at + lane < pieces);
+        for (u32 at = 0; at < COUNT * RECORD / 16; at += 32) copy16_if(to + (at + lane) * 16, from + at * 16, at + lane < pieces);
+    }
+}
+
+template <int STAGES> DEVICE void create_barriers(u64 *full) {
+    if (threadIdx.x % 32 == 0) {
+#pragma unroll 1
+        for (int i = 0; i < STAGES; i++) barrier_create(full + i, 1);
+        publish_writes();
+    }
+    __syncwarp();
 }
 
 template <int STEPS> DEVICE void unpack_part(u32 (&weights)[STEPS][4], const Piece &piece, int first, u32 one) {
@@ -51,7 +68,7 @@ template <int N, int STEPS, int NT> DEVICE void multiply_records(float (&sums)[N
     }
 }
 
-template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS> DEVICE void packed_by_warpgroups(const Linear &a) {
+template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS, bool BULK> DEVICE void packed_by_warpgroups(const Linear &a) {
     DYNAMIC_PANELS(bytes);
     constexpr int THREADS = GROUPS * 128, BM = GROUPS * 64, NT = BN / 8, PANEL = BN * 128;
     constexpr int WEIGHTS = BM / 16 * RECORDS * RECORD, ROWS = RECORDS * PANEL, AHEAD = STAGES - 2;
@@ -60,15 +77,20 @@ template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS> DEVICE void pa
     if (a.lists) after_the_kernel_before();  // which wrote the lists
     const Share s = share_of<BM, BN>(a);
     if (s.m0 >= s.rows) return;
-    const Sources<BN, THREADS> sources = find_rows<BN, THREADS>(a, s);
     const u32 strips = (a.n + 15) / 16, strip = s.n0 / 16 + warp, last = s.first + s.count;
     const u64 index = (u64)s.expert * strips + min(strip, strips - 1);
     const float unit = a.units[index];
     // Nothing is copied of a strip that the matrix does not have, and its sums are never looked at.
-    const Records records = {(const char *)a.w + index * s.blocks * RECORD + lane * 16, strip < strips ? last : 0};
+    u64 *full = (u64 *)(bytes + STAGES * (ROWS + WEIGHTS)) + warp * STAGES;
+    const Records records = {(const char *)a.w + index * s.blocks * RECORD + lane * 16, strip < strips ? last : 0, full};
     char *own = bytes + STAGES * ROWS + warp * RECORDS * RECORD;
+    if (BULK) create_barriers<STAGES>(full);
 
-    auto copy_weights = [&](u32 slot, u32 kb) { copy_records<RECORDS>(own + slot * WEIGHTS, records, kb); };
+    // Weights are on their way before the kernel that makes the rows is done.
+    auto copy_weights = [&](u32 slot, u32 kb) { copy_records<BULK, RECORDS>(own + slot * WEIGHTS, records, slot, kb); };
+#pragma unroll 1
+    for (u32 at = 0; at < AHEAD && s.first + at * RECORDS < last; at++) copy_weights(at, s.first + at * RECORDS);
+    const Sources<BN, THREADS> sources = find_rows<BN, THREADS>(a, s);
     auto copy_own_rows = [&](u32 slot, u32 kb) { copy_rows<BN, RECORDS>(bytes + slot * ROWS, a, sources, kb); };
     const u32 one = held_one(a.slices);
     u32 weights[2][STEPS][4];
@@ -77,21 +99,19 @@ template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS> DEVICE void pa
     for (int j = 0; j < NT; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) sums[j][e] = 0.0f;
-    // Weights are on their way before the kernel that makes the rows is done.
-#pragma unroll 1
-    for (u32 at = 0; at < AHEAD && s.first + at * RECORDS < last; at++) copy_weights(at, s.first + at * RECORDS);
     after_the_kernel_before();
 #pragma unroll 1
     for (u32 at = 0; at < AHEAD; at++) {
         if (s.first + at * RECORDS < last) copy_own_rows(at, s.first + at * RECORDS);
         copy_commit();
     }
-    u32 kb = s.first, slot = 0, free = AHEAD;
+    u32 kb = s.first, slot = 0, free = AHEAD, parity = 0;
 #pragma unroll 1
     for (; kb + RECORDS <= last; kb += RECORDS) {
         copy_wait<AHEAD - 1>();
         publish_writes();
         product_wait<1>();
+        if (BULK) barrier_wait(full + slot, parity);
         __syncthreads();
         if (kb + AHEAD * RECORDS < last) copy_weights(free, kb + AHEAD * RECORDS), copy_own_rows(free, kb + AHEAD * RECORDS);
         copy_commit();
@@ -99,12 +119,13 @@ template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS> DEVICE void pa
 #pragma unroll
         for (int r = 0; r < RECORDS; r++) load_piece(pieces[r], own + slot * WEIGHTS + r * RECORD, lane);
         multiply_records(sums, weights, pieces, panel_descriptor(bytes + slot * ROWS, 0, 1024), one);
-        slot = slot == STAGES - 1 ? 0 : slot + 1, free = free == STAGES - 1 ? 0 : free + 1;
+        slot = slot == STAGES - 1 ? 0 : slot + 1, free = free == STAGES - 1 ? 0 : free + 1, parity ^= slot == 0;
     }
     product_wait<0>();
     if (RECORDS > 1 && kb < last) {  // less than a stage is left
         copy_wait<0>();
         publish_writes();
+        if (BULK) barrier_wait(full + slot, parity);
         __syncthreads();
 #pragma unroll 1
         for (u32 r = 0; kb + r < last; r++) {
@@ -122,6 +143,6 @@ template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS> DEVICE void pa
     finish<BM, 1, NT, THREADS>(a, s, &sums, a.narrowed, (u32 *)bytes);
 }
 
-#define TILE(name, groups, rows, records, stages, steps) \
-    EARLY_KERNEL(name, Linear, groups * 128) { packed_by_warpgroups<groups, rows, records, stages, steps>(a); }
+#define TILE(name, groups, rows, records, stages, steps, bulk) \
+    EARLY_KERNEL(name, Linear, groups * 128) { packed_by_warpgroups<groups, rows, records, stages, steps, bulk>(a); }
 // `src/packed/warpgroups.rs` adds the tiles.
