@@ -43,7 +43,7 @@ template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
 }
 
 // Rows of x that a thread copies its piece of, thread t those of t / 8 + AT_ONCE i: where they begin, in pieces of 16 bytes.
-#define NO_ROW 0xffffffffu
+// In place of rows that are not there, the first one is copied; their sums are never looked at.
 template <int BN, int THREADS = 128> struct Sources {
     static constexpr int AT_ONCE = THREADS / 8, COUNT = (BN + AT_ONCE - 1) / AT_ONCE;
     u32 begin[COUNT];  // with few rows, several threads have the same one
@@ -54,7 +54,7 @@ template <int BN, int THREADS = 128> DEVICE Sources<BN, THREADS> find_rows(const
 #pragma unroll
     for (int i = 0; i < Own::COUNT; i++) {
         u32 m = s.m0 + (threadIdx.x / 8 + i * Own::AT_ONCE) % BN;
-        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : NO_ROW;
+        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : 0;
     }
     return sources;
 }
@@ -72,10 +72,7 @@ template <int BN, int BLOCKS, int THREADS> DEVICE void copy_rows(char *to, const
         const u32 piece = (kb + block + own) * 8 + c;
         const bool inside = piece < a.k / 8;
 #pragma unroll
-        for (int i = 0; i < Own::COUNT; i++) {
-            const bool there = inside && sources.begin[i] != NO_ROW;
-            copy16(to + block * BN * 128 + i * Own::AT_ONCE * 128, (const uint4 *)a.x + (there ? sources.begin[i] + piece : 0), there);
-        }
+        for (int i = 0; i < Own::COUNT; i++) copy16(to + (block * BN + i * Own::AT_ONCE) * 128, (const uint4 *)a.x + sources.begin[i] + piece, inside);
     }
 }
 
