@@ -48,6 +48,31 @@ DEVICE void multiply_panel(float (&d)[8][4], const u32 (&a)[4], u64 b, bool accu
         : RESULTS_16(d), RESULTS_16(d + 4)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((i32)accumulate));
 }
+#define RESULTS_64(d) RESULTS_16(d), RESULTS_16((d) + 4), RESULTS_16((d) + 8), RESULTS_16((d) + 12)
+#define COMMA ,
+#define PLACES_4 "%0,%1,%2,%3"
+#define PLACES_8 PLACES_4 ",%4,%5,%6,%7"
+#define PLACES_16 PLACES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define PLACES_32 PLACES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define PLACES_64 PLACES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define PLACES_128                                                                                                                                               \
+    PLACES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                 \
+              "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+// So many columns are added to d. A is in registers, B a K-major panel.
+#define ADD_PANEL(columns, places, operands, b_place, results)                                        \
+    DEVICE void add_panel(float (&d)[columns / 8][4], const u32 (&a)[4], u64 b) {                     \
+        asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"                                       \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 "                \
+                     "{" places "}, {" operands "}, " b_place ", p, 1, 1, 0;\n}"                      \
+                     : results                                                                        \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                           \
+    }
+ADD_PANEL(8, PLACES_4, "%4,%5,%6,%7", "%8", RESULTS_4(d[0]))
+ADD_PANEL(16, PLACES_8, "%8,%9,%10,%11", "%12", RESULTS_4(d[0]) COMMA RESULTS_4(d[1]))
+ADD_PANEL(32, PLACES_16, "%16,%17,%18,%19", "%20", RESULTS_16(d))
+ADD_PANEL(64, PLACES_32, "%32,%33,%34,%35", "%36", RESULTS_16(d) COMMA RESULTS_16(d + 4))
+ADD_PANEL(128, PLACES_64, "%64,%65,%66,%67", "%68", RESULTS_64(d))
+ADD_PANEL(256, PLACES_128, "%128,%129,%130,%131", "%132", RESULTS_64(d) COMMA RESULTS_64((d + 16)))
 DEVICE void product_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits until at most N committed groups are under way.
@@ -79,6 +104,14 @@ DEVICE void barrier_wait(u64 *barrier, u32 parity) {
                     : "r"(shared_address(barrier)), "r"(parity)
                     : "memory");
     while (!passed);
+}
+
+// Arrives, and lets the phase wait for so many bytes of bulk copies.
+DEVICE void barrier_expect(u64 *barrier, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory"); }
+// Begins to copy bytes, a multiple of 16, from global to shared memory; the barrier counts them. One thread asks for all of them.
+DEVICE void bulk_copy(void *to, const void *from, u32 bytes, u64 *barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
 }
 
 // Barriers by number, 1 to 15: `threads` of them arrive, and those that wait go on when all have.

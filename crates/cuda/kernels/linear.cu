@@ -59,7 +59,7 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
             multiply_rows<MT, NT>(sums, fw, from_x, kk);
         }
     }
-    finish<BM, MT, NT>(a, s, sums, sizeof(Out) == sizeof(bf16));
+    finish<BM, MT, NT>(a, s, sums, sizeof(Out) == sizeof(bf16), (u32 *)bytes);
 }
 
 EARLY_KERNEL(linear_8_f32, Linear, 128) { linear<64, 8, 6, float>(a); }

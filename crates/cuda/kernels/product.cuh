@@ -4,7 +4,7 @@
 // k in steps of 16, cut into `slices` at fixed places between blocks of 64, slices added in ascending order. The block's shape
 // changes who computes a sum, not its order.
 //
-//   block   BM outputs x BN rows x one slice; 4 warps with BM / 4 outputs each
+//   block   BM outputs x BN rows x one slice; THREADS / 32 warps that share the outputs evenly
 //   rows    64 inputs at a time: 128 bytes each, whose 16-byte pieces are swizzled by the row
 //
 // With experts, block y is an expert: its weights follow those of the expert before, and its rows are a list.
@@ -42,25 +42,28 @@ template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
     return s;
 }
 
-// Rows of x that a thread copies its piece of, thread t those of t / 8 + 16 i: where they begin, in pieces of 16 bytes.
-#define NO_ROW 0xffffffffu
-template <int BN> struct Sources {
-    u32 begin[(BN + 15) / 16];  // with 8 rows, two threads have the same one
+// Rows of x that a thread copies its piece of, thread t those of t / 8 + AT_ONCE i: where they begin, in pieces of 16 bytes.
+// In place of rows that are not there, the first one is copied; their sums are never looked at.
+template <int BN, int THREADS = 128> struct Sources {
+    static constexpr int AT_ONCE = THREADS / 8, COUNT = (BN + AT_ONCE - 1) / AT_ONCE;
+    u32 begin[COUNT];  // with few rows, several threads have the same one
 };
-template <int BN> DEVICE Sources<BN> find_rows(const Linear &a, const Share &s) {
-    Sources<BN> sources;
+template <int BN, int THREADS = 128> DEVICE Sources<BN, THREADS> find_rows(const Linear &a, const Share &s) {
+    typedef Sources<BN, THREADS> Own;
+    Own sources;
 #pragma unroll
-    for (int i = 0; i < (BN + 15) / 16; i++) {
-        u32 m = s.m0 + (threadIdx.x / 8 + i * 16) % BN;
-        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : NO_ROW;
+    for (int i = 0; i < Own::COUNT; i++) {
+        u32 m = s.m0 + (threadIdx.x / 8 + i * Own::AT_ONCE) % BN;
+        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : 0;
     }
     return sources;
 }
 
-// Begins to copy the block's rows of BLOCKS times 64 inputs, from block kb on. With 8 rows, half of the threads copy a block.
-template <int BN, int BLOCKS> DEVICE void copy_rows(char *to, const Linear &a, const Sources<BN> &sources, u32 kb) {
-    constexpr int AT_ONCE = BN < 16 ? 16 / BN : 1;
-    static_assert(BLOCKS <= AT_ONCE || AT_ONCE == 1, "blocks of 8 rows are copied at once");
+// Begins to copy the block's rows of BLOCKS times 64 inputs, from block kb on. With few rows, the threads copy several blocks at once.
+template <int BN, int BLOCKS, int THREADS> DEVICE void copy_rows(char *to, const Linear &a, const Sources<BN, THREADS> &sources, u32 kb) {
+    typedef Sources<BN, THREADS> Own;
+    constexpr int AT_ONCE = BN < Own::AT_ONCE ? Own::AT_ONCE / BN : 1;
+    static_assert(BLOCKS <= AT_ONCE || BLOCKS % AT_ONCE == 0, "threads copy whole blocks");
     const u32 r = threadIdx.x / 8, c = threadIdx.x % 8, own = AT_ONCE > 1 ? r / BN : 0;
     to += r * 128 + (c ^ (r & 7)) * 16;
     if (AT_ONCE > BLOCKS && own >= BLOCKS) return;
@@ -69,10 +72,7 @@ template <int BN, int BLOCKS> DEVICE void copy_rows(char *to, const Linear &a, c
         const u32 piece = (kb + block + own) * 8 + c;
         const bool inside = piece < a.k / 8;
 #pragma unroll
-        for (int i = 0; i < (BN + 15) / 16; i++) {
-            const bool there = inside && sources.begin[i] != NO_ROW;
-            copy16(to + block * BN * 128 + i * 2048, (const uint4 *)a.x + (there ? sources.begin[i] + piece : 0), there);
-        }
+        for (int i = 0; i < Own::COUNT; i++) copy16(to + (block * BN + i * Own::AT_ONCE) * 128, (const uint4 *)a.x + sources.begin[i] + piece, inside);
     }
 }
 
@@ -97,29 +97,29 @@ template <int MT, int NT> DEVICE void multiply_rows(float (*sums)[NT][4], const 
     }
 }
 
-// Adds the slices up where there are several, and writes the results: as bf16 where `narrowed`, else as they are.
-template <int BM, int MT, int NT> DEVICE void finish(const Linear &a, const Share &s, float (*sums)[NT][4], bool narrowed) {
+// Adds the slices up where there are several, and writes the results: as bf16 where `narrowed`, else as they are. `before` lies in shared
+// memory that no copy or product uses any more.
+template <int BM, int MT, int NT, int THREADS = 128> DEVICE void finish(const Linear &a, const Share &s, float (*sums)[NT][4], bool narrowed, u32 *before) {
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     if (s.slices > 1) {  // the block that comes last adds all slices, in their order
-        __shared__ u32 before;
         const u64 tiles = (u64)gridDim.x * gridDim.z, tile = blockIdx.z * (u64)gridDim.x + blockIdx.x;
         constexpr int VALUES = MT * NT * 4;
-        float *mine = a.partial + (s.slice * tiles + tile) * (VALUES * 128);
+        float *mine = a.partial + (s.slice * tiles + tile) * (VALUES * THREADS);
 #pragma unroll
-        for (int v = 0; v < VALUES; v++) mine[v * 128 + tid] = sums[v / 4 / NT][v / 4 % NT][v % 4];
+        for (int v = 0; v < VALUES; v++) mine[v * THREADS + tid] = sums[v / 4 / NT][v / 4 % NT][v % 4];
         __threadfence();
         __syncthreads();
-        if (tid == 0) before = atomicAdd(&a.finished[tile], 1u);
+        if (tid == 0) *before = atomicAdd(&a.finished[tile], 1u);
         __syncthreads();
-        if (before != s.slices - 1) return;
+        if (*before != s.slices - 1) return;
         __threadfence();
         if (tid == 0) a.finished[tile] = 0;
 #pragma unroll
         for (int v = 0; v < VALUES; v++) {
-            const float *p = a.partial + tile * (VALUES * 128) + v * 128 + tid;
+            const float *p = a.partial + tile * (VALUES * THREADS) + v * THREADS + tid;
             float sum = __ldcg(p);
 #pragma unroll 1
-            for (u32 other = 1; other < s.slices; other++) sum = __fadd_rn(sum, __ldcg(p + other * tiles * (VALUES * 128)));
+            for (u32 other = 1; other < s.slices; other++) sum = __fadd_rn(sum, __ldcg(p + other * tiles * (VALUES * THREADS)));
             sums[v / 4 / NT][v / 4 % NT][v % 4] = sum;
         }
     }
@@ -129,7 +129,7 @@ template <int BM, int MT, int NT> DEVICE void finish(const Linear &a, const Shar
         for (int j = 0; j < NT; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                u32 n = s.n0 + warp * (BM / 4) + i * 16 + lane / 4 + e / 2 * 8, m = s.m0 + j * 8 + lane % 4 * 2 + e % 2;
+                u32 n = s.n0 + warp * (BM / (THREADS / 32)) + i * 16 + lane / 4 + e / 2 * 8, m = s.m0 + j * 8 + lane % 4 * 2 + e % 2;
                 if (n >= a.n || m >= s.rows) continue;
                 u64 at = (u64)(s.list ? s.list[m] : m) * a.n + n;
                 if (narrowed) ((bf16 *)a.y)[at] = narrow(sums[i][j][e]);

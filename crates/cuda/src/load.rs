@@ -11,7 +11,7 @@ use crate::driver::{Device, Stream};
 use crate::error::CudaError;
 use crate::executor::{ASKED_SHARE, CudaOptions, KV_SHARE};
 use crate::kernels::{self, AttendShape, BLOCK, Kernels, Variants};
-use crate::packed::choose_forms;
+use crate::packed::{choose_forms, has_warpgroups};
 use crate::plan::{Op, Plan, RowsOf};
 use crate::products::{Bench, ProductKey, ProductMemory, Products, Wanted};
 use crate::program::{Constants, Program};
@@ -94,7 +94,8 @@ pub fn load(
     } else {
         PromptForm::Warps
     };
-    let variants = Variants { forms: &plan.packed_forms(), prompts };
+    let warpgroups = options.warpgroups && has_warpgroups(device.properties());
+    let variants = Variants { forms: &plan.packed_forms(), warpgroups, prompts };
     let kernels = Kernels::load(&device, &compiler, compiled_for(spec, &device, options), variants)?;
     let weights =
         Weights::upload(&stream, &kernels.products, spec, &plan, &from, options.quantize, progress)?;

@@ -8,7 +8,7 @@ use ropeway_cuda::encoder::kernels::{EncoderConstants, sources as encoder_source
 use ropeway_cuda::kernels::{Constants, sources};
 use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::libraries::Search;
-use ropeway_cuda::packed::{PackedForm, packed_source};
+use ropeway_cuda::packed::{PackedForm, packed_source, warpgroups_source};
 use ropeway_cuda::prompts::{PromptForm, Schedule};
 
 /// Bytes of registers that a kernel may keep in memory. Heads of 256 values need more than there are registers.
@@ -90,6 +90,25 @@ fn prompts_on_hopper_spill_nothing_and_their_products_run_side_by_side() {
         let log = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}")).log;
         assert_eq!(spills(&log), 0, "{schedule:?} {kv:?}, heads of {head_dim}: {log}");
         // Where the compiler can't keep products apart from other uses of their registers, it warns and waits after each of them.
-        assert!(!log.contains("warning"), "{schedule:?} {kv:?}, heads of {head_dim}: {log}");
+        assert!(
+            !log.contains("warning") && !log.contains("serialized"),
+            "{schedule:?} {kv:?}, heads of {head_dim}: {log}"
+        );
+    }
+}
+
+#[test]
+fn packed_products_by_warpgroups_spill_nothing_and_run_behind_the_unpacking() {
+    let library = match Search::from_environment().compiler(13) {
+        Ok(library) => library,
+        Err(missing) => return println!("skipped: {missing}"),
+    };
+    let compiler = Compiler::new(library, 90, None).expect("a compiler");
+    for form in PackedForm::ALL {
+        let source = warpgroups_source(form);
+        let log = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}")).log;
+        assert_eq!(spills(&log), 0, "{form:?}: {log}");
+        assert!(!log.contains("warning") && !log.contains("serialized"), "{form:?}: {log}");
+        println!("{form:?}: {log}");
     }
 }

@@ -10,7 +10,8 @@ use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
 use ropeway_cuda::kernels::{Constants, Kernels, Linear, LinearKernel, Variants};
 use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::packed::{EmbedPacked, PackedForm, Strip, Unpack};
-use ropeway_cuda::plan::Form;
+use ropeway_cuda::plan::{Form, Results};
+use ropeway_cuda::products::trial::{Laboratory, Trial};
 use ropeway_cuda::prompts::PromptForm;
 use ropeway_weights::{Bits, Checkpoint, Form as TensorForm, Tensor};
 
@@ -33,7 +34,7 @@ impl Bench {
             kv: KvForm::Bf16,
             shared_bytes: device.properties().shared_bytes,
         };
-        let variants = Variants { forms: &PackedForm::ALL, prompts: PromptForm::Warps };
+        let variants = Variants { forms: &PackedForm::ALL, warpgroups: true, prompts: PromptForm::Warps };
         let kernels = Kernels::load(&device, &compiler, constants, variants).expect("kernels");
         Some(Self { stream: device.stream().expect("a stream"), kernels })
     }
@@ -258,7 +259,7 @@ impl Product<'_> {
         };
         let across = if self.experts.is_some() { copies } else { self.slices };
         let grid = [tiles[0], across, tiles[1]].map(|side| side as u32);
-        let shape = Shape { grid, threads: 128, shared_bytes: self.kernel.shared };
+        let shape = Shape { grid, threads: self.kernel.threads, shared_bytes: self.kernel.shared };
         bench.stream.launch(&self.kernel.f32, shape, &arguments).expect("a launch");
         bench.download(&y)
     }
@@ -271,7 +272,7 @@ fn random_rows(random: &mut Random, bench: &Bench, values: usize) -> Buffer {
 }
 
 /// Compares one product with the plain kernel's over the unpacked matrix.
-fn assert_same_bits(bench: &Bench, random: &mut Random, form: PackedForm, tile: usize, case: Case) {
+fn assert_same_bits(bench: &Bench, random: &mut Random, form: PackedForm, kernel: &LinearKernel, case: Case) {
     let Case { outputs, inputs, rows, slices } = case;
     let matrix = Matrix::random(random, form, [1, outputs, inputs]);
     let packed = bench.upload(&matrix.bytes);
@@ -281,9 +282,8 @@ fn assert_same_bits(bench: &Bench, random: &mut Random, form: PackedForm, tile: 
         let product = Product { matrix: &matrix, kernel, w: w.address(), x: &x, rows, slices, experts: None };
         product.results(bench)
     };
-    let kernel = &bench.kernels.products.tiles(Form::Packed(form))[tile];
     let same = product(kernel, &packed) == product(&bench.kernels.products.linear[0], &plain);
-    assert!(same, "{form:?}, {case:?}, tiles of {}", kernel.rows);
+    assert!(same, "{form:?}, {case:?}, {}", kernel.name);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -299,7 +299,7 @@ fn a_packed_product_has_the_bits_of_the_plain_one_whatever_its_shape() {
     let Some(bench) = Bench::open() else { return };
     let mut random = Random(7);
     for form in PackedForm::ALL {
-        for (tile, kernel) in bench.kernels.products.tiles(Form::Packed(form)).iter().enumerate() {
+        for (tile, kernel) in bench.kernels.products.every_tile(Form::Packed(form)).enumerate() {
             let any = Case {
                 outputs: 4 * (1 + random.below(40)),
                 inputs: 32 * (1 + random.below(12)),
@@ -309,7 +309,7 @@ fn a_packed_product_has_the_bits_of_the_plain_one_whatever_its_shape() {
             // More stages than any kernel holds at once, and half a record at the end.
             let long = Case { outputs: 20, inputs: 1184, rows: 3, slices: 1 };
             for case in [any, long] {
-                assert_same_bits(&bench, &mut random, form, tile, case);
+                assert_same_bits(&bench, &mut random, form, kernel, case);
             }
         }
     }
@@ -339,8 +339,8 @@ fn packed_experts_compute_the_rows_of_their_lists() {
             Product { matrix: &matrix, kernel, w, x: &x, rows, slices, experts }.results(&bench)
         };
         let judged = product(&bench.kernels.products.linear[1], &plain);
-        for kernel in bench.kernels.products.tiles(Form::Packed(form)) {
-            assert!(product(kernel, &packed) == judged, "{form:?}, tiles of {}", kernel.rows);
+        for kernel in bench.kernels.products.every_tile(Form::Packed(form)) {
+            assert!(product(kernel, &packed) == judged, "{form:?}, {}", kernel.name);
         }
     }
 }
@@ -377,5 +377,21 @@ fn rows_of_a_packed_table_are_its_unpacked_ones() {
         let got = bench.download(&hidden);
         let got: Vec<u32> = got.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         assert_eq!(got, want, "{form:?}");
+    }
+}
+
+#[test]
+fn a_trial_gives_the_judges_bits_by_every_kernel_and_measures_them() {
+    let Some(options) = emulator::options() else { return };
+    let form = PackedForm::ALL[0];
+    let laboratory = Laboratory::open(&options, &[form]).expect("a GPU");
+    let trial = Trial { form, outputs: 80, inputs: 192, slices: 2, results: Results::Bf16, rows: 8 };
+    let prepared = laboratory.prepare(trial).expect("memory");
+    let mut kernels = laboratory.kernels(form).filter(|kernel| kernel.rows == trial.rows);
+    let judged = prepared.results(kernels.next().expect("a judge")).expect("a launch");
+    assert!(words(&judged).iter().all(|half| half & 0x7fff <= 0x7f80), "every result is written");
+    for kernel in kernels {
+        assert!(prepared.results(kernel).expect("a launch") == judged, "{}", kernel.name);
+        assert!(prepared.microseconds(kernel).expect("a launch") > 0.0);
     }
 }

@@ -20,7 +20,7 @@ use crate::compile::{Compiler, Source};
 use crate::driver::{Address, Device, Function, Module};
 use crate::error::CudaError;
 use crate::kv::KvForm;
-use crate::packed::{PackedForm, PackedKernels, packed_source};
+use crate::packed::{PackedForm, PackedKernels, packed_source, warpgroups_source};
 use crate::prompts::{PromptForm, PromptKernel};
 
 /// A token that the step before chooses: the bit says so, the rest is that step's row.
@@ -244,6 +244,8 @@ pub struct Kernels {
 pub struct Variants<'a> {
     /// Packed forms that products are needed of.
     pub forms: &'a [PackedForm],
+    /// Whether packed products by warpgroups are loaded, too.
+    pub warpgroups: bool,
     /// What prompts attend with.
     pub prompts: PromptForm,
 }
@@ -262,18 +264,21 @@ impl Kernels {
         constants: Constants,
         variants: Variants<'_>,
     ) -> Result<Self, CudaError> {
-        let Variants { forms, prompts } = variants;
+        let Variants { forms, warpgroups, prompts } = variants;
         let attend_shape = constants.attend_shape()?;
         let mut sources = sources(constants, prompts)?;
         sources.extend(forms.iter().map(|form| packed_source(*form, constants.shared_bytes)));
+        sources.extend(forms.iter().filter(|_| warpgroups).map(|form| warpgroups_source(*form)));
         let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
         let [rows, linear, route, attend, short, prompt, experts, sample, packed @ ..] = &modules[..] else {
             unreachable!("every source makes a module")
         };
         let shared_bytes = constants.shared_bytes;
-        let packed =
-            packed.iter().zip(forms).map(|(module, form)| PackedKernels::load(module, *form, shared_bytes));
+        let (packed, by_warpgroups) = packed.split_at(forms.len());
+        let packed = packed.iter().zip(forms).enumerate().map(|(index, (module, form))| {
+            PackedKernels::load(module, by_warpgroups.get(index), *form, shared_bytes)
+        });
         Ok(Self {
             digest: images.iter().fold(Sha256::new(), Sha256::chain_update).finalize().into(),
             embed: rows.function("embed", 0)?,

@@ -20,6 +20,8 @@ pub(crate) fn linear_source(shared_bytes: usize) -> Source {
 /// One form of the own product: rows that a block computes.
 #[derive(Debug)]
 pub struct LinearKernel {
+    /// What it is remembered by.
+    pub name: &'static str,
     /// Results in f32.
     pub f32: Function,
     /// Results in bf16.
@@ -28,6 +30,8 @@ pub struct LinearKernel {
     pub outputs: usize,
     /// Rows of a block.
     pub rows: usize,
+    /// Threads of a block.
+    pub threads: u32,
     /// Its shared memory.
     pub shared: usize,
 }
@@ -59,10 +63,10 @@ impl Tile {
     }
 
     fn load(&self, module: &Module, shared_bytes: usize) -> Result<LinearKernel, CudaError> {
-        let Tile { names: [f32, bf16], outputs, rows, .. } = *self;
+        let Tile { names: [name, narrow], outputs, rows, .. } = *self;
         let shared = self.stages_in(shared_bytes) * self.stage_bytes();
-        let (f32, bf16) = (module.function(f32, shared)?, module.function(bf16, shared)?);
-        Ok(LinearKernel { f32, bf16, outputs, rows, shared })
+        let (f32, bf16) = (module.function(name, shared)?, module.function(narrow, shared)?);
+        Ok(LinearKernel { name, f32, bf16, outputs, rows, threads: 128, shared })
     }
 }
 
@@ -97,7 +101,16 @@ impl ProductKernels {
         found.expect("kernels are compiled for every form of the plan")
     }
 
-    /// The own products of a form, by ascending rows of a block.
+    /// Every own product of a form: those of every GPU, then those of this one.
+    pub fn every_tile(&self, form: Form) -> impl Iterator<Item = &LinearKernel> {
+        let more = match form {
+            Form::Bf16 => &[][..],
+            Form::Packed(form) => &self.packed(form).warpgroups,
+        };
+        self.tiles(form).iter().chain(more)
+    }
+
+    /// The own products of a form that every GPU has, by ascending rows of a block.
     pub fn tiles(&self, form: Form) -> &[LinearKernel] {
         match form {
             Form::Bf16 => &self.linear,

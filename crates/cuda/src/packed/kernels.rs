@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
 use super::PackedForm;
+use super::warpgroups::load_warpgroups;
 use crate::compile::Source;
 use crate::driver::{Address, Function, Module};
 use crate::error::CudaError;
@@ -26,7 +27,8 @@ pub fn packed_source(form: PackedForm, shared_bytes: usize) -> Source {
         format!("PARTS={}", form.parts()),
         format!("WIDE_SHARED={}", WIDE.shared.min(shared_bytes)),
     ];
-    product_source("packed", include_str!("../../kernels/packed.cu"), defines)
+    let parts = [include_str!("../../kernels/packed.cuh"), include_str!("../../kernels/packed.cu")];
+    product_source("packed", &parts.join("\n"), defines)
 }
 
 /// What a block of the product computes, as in `packed.cu`.
@@ -60,7 +62,15 @@ impl Tile {
         let shared = self.shared.min(shared_bytes) / stage * stage;
         // One kernel writes both kinds of results, as its arguments say.
         let (f32, bf16) = (module.function(self.name, shared)?, module.function(self.name, shared)?);
-        Ok(LinearKernel { f32, bf16, outputs: self.outputs, rows: self.rows, shared })
+        Ok(LinearKernel {
+            name: self.name,
+            f32,
+            bf16,
+            outputs: self.outputs,
+            rows: self.rows,
+            threads: 128,
+            shared,
+        })
     }
 }
 
@@ -72,20 +82,29 @@ pub struct PackedKernels {
     pub form: PackedForm,
     /// Products, by ascending rows of a block.
     pub linear: Vec<LinearKernel>,
+    /// Products by warpgroups; empty on other GPUs than Hopper.
+    pub warpgroups: Vec<LinearKernel>,
     pub unpack: Function,
     pub embed: Function,
     pub randomise: Function,
 }
 
 impl PackedKernels {
-    /// From the compiled [`packed_source`].
-    pub(crate) fn load(module: &Module, form: PackedForm, shared_bytes: usize) -> Result<Self, CudaError> {
+    /// From the compiled [`packed_source`] and, on Hopper, [`warpgroups_source`](super::warpgroups_source).
+    pub(crate) fn load(
+        module: &Module,
+        warpgroups: Option<&Module>,
+        form: PackedForm,
+        shared_bytes: usize,
+    ) -> Result<Self, CudaError> {
+        let warpgroups = warpgroups.map(|module| load_warpgroups(module, form)).transpose()?;
         Ok(Self {
             form,
             linear: TILES
                 .iter()
                 .map(|tile| tile.load(module, form, shared_bytes))
                 .collect::<Result<_, _>>()?,
+            warpgroups: warpgroups.unwrap_or_default(),
             unpack: module.function("unpack", 0)?,
             embed: module.function("embed_packed", 0)?,
             randomise: module.function("randomise_packed", 0)?,

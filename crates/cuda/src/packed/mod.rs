@@ -11,9 +11,12 @@ mod form;
 mod kernels;
 mod strip;
 mod upload;
+mod warpgroups;
 
 pub(crate) use self::form::choose_forms;
 pub use self::form::{PackedForm, RECORD_INPUTS, STRIP};
 pub use self::kernels::{EmbedPacked, PackedKernels, Unpack, packed_source};
 pub use self::strip::Strip;
 pub(crate) use self::upload::{Packing, randomise};
+pub(crate) use self::warpgroups::has_warpgroups;
+pub use self::warpgroups::warpgroups_source;

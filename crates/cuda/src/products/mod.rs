@@ -8,6 +8,7 @@
 //!
 //! Packed matrices are multiplied by our kernels, or unpacked into a scratch for the library, where measuring says that it pays.
 
+pub mod trial;
 mod tune;
 
 use std::collections::HashMap;
@@ -77,8 +78,8 @@ impl ProductKey {
 /// How a product is computed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Recipe {
-    /// Our kernel.
-    Own,
+    /// Our kernel of this name.
+    Own(String),
     /// One call of the library.
     Library([u64; 8]),
     /// A call per slice, each added to those before.
@@ -157,8 +158,8 @@ impl Products {
             .choices
             .iter()
             .map(|(key, choice)| {
-                let way = match choice.recipe {
-                    Recipe::Own => "own kernel",
+                let way = match &choice.recipe {
+                    Recipe::Own(name) => name,
                     Recipe::Library(_) => "library",
                     Recipe::Chained(_) => "library, slice by slice",
                 };
@@ -181,18 +182,18 @@ impl Products {
             (Some(blas), Some(Choice { recipe, .. })) => {
                 self.by_recipe(blas, Launch { stream, kernels, key, operands }, recipe)
             }
-            _ => self.own(Launch { stream, kernels, key, operands }),
+            _ => self.own(Launch { stream, kernels, key, operands }, usual_kernel(kernels, key)),
         }
     }
 
     fn by_recipe(&self, blas: &Blas, launch: Launch<'_>, recipe: &Recipe) -> Result<(), CudaError> {
         let Launch { stream, key, .. } = launch;
         let operands = match key.form {
-            Form::Packed(form) if *recipe != Recipe::Own => self.unpack(launch, form)?,
+            Form::Packed(form) if !matches!(recipe, Recipe::Own(_)) => self.unpack(launch, form)?,
             _ => launch.operands,
         };
         match recipe {
-            Recipe::Own => self.own(launch),
+            Recipe::Own(name) => self.own(launch, named_kernel(launch.kernels, key, name)),
             Recipe::Library(algorithm) => {
                 blas.product(key.shape())?.run(stream, &Algorithm(*algorithm), operands, self.scratch, false)
             }
@@ -224,11 +225,10 @@ impl Products {
         key.form == Form::Bf16 || key.outputs * key.inputs * 2 <= self.unpacked.bytes
     }
 
-    /// Queues our own kernel, as many rows at a time as its partial sums have room for.
-    fn own(&self, launch: Launch<'_>) -> Result<(), CudaError> {
-        let Launch { stream, kernels, key, operands } = launch;
+    /// Queues a kernel of ours, as many rows at a time as its partial sums have room for.
+    fn own(&self, launch: Launch<'_>, kernel: &LinearKernel) -> Result<(), CudaError> {
+        let Launch { stream, key, operands, .. } = launch;
         let rows = key.class.rows();
-        let kernel = kernel_for(kernels.tiles(key.form), rows);
         let row_bytes = key.slices * key.outputs.next_multiple_of(kernel.outputs) * 4;
         let at_once = match key.slices {
             1 => rows,
@@ -306,6 +306,17 @@ fn kernel_for(tiles: &[LinearKernel], rows: usize) -> &LinearKernel {
     fits.or(tiles.last()).expect("every form has kernels")
 }
 
+/// The kernel that computes a product unless another one was measured to be faster.
+fn usual_kernel(kernels: &ProductKernels, key: ProductKey) -> &LinearKernel {
+    kernel_for(kernels.tiles(key.form), key.class.rows())
+}
+
+/// The kernel that was remembered; the usual one where this device does not have it.
+fn named_kernel<'a>(kernels: &'a ProductKernels, key: ProductKey, name: &str) -> &'a LinearKernel {
+    let found = kernels.every_tile(key.form).find(|kernel| kernel.name == name);
+    found.unwrap_or_else(|| usual_kernel(kernels, key))
+}
+
 fn launch_linear(
     stream: &Stream,
     kernel: &LinearKernel,
@@ -317,7 +328,8 @@ fn launch_linear(
         Results::F32 => &kernel.f32,
         Results::Bf16 => &kernel.bf16,
     };
-    let shape = Shape { grid: tiles.map(|side| side as u32), threads: 128, shared_bytes: kernel.shared };
+    let shape =
+        Shape { grid: tiles.map(|side| side as u32), threads: kernel.threads, shared_bytes: kernel.shared };
     Ok(stream.launch(function, shape, arguments)?)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::{Choice, Launch, ProductKey, Products, Recipe};
+use super::{Choice, Launch, ProductKey, Products, Recipe, usual_kernel};
 use crate::blas::{Blas, Operands, ProductShape, Splits};
 use crate::compile::keep;
 use crate::driver::{Address, Event, Shape, Stream};
@@ -26,11 +26,14 @@ const OWN_ROWS: usize = 32;
 /// Rows from which unpacking a matrix for the library can pay: it writes three times the bytes that a packed product reads.
 const UNPACKED: usize = 96;
 
+/// Tiles along the rows that one of our kernels is tried with: each of them reads all weights.
+const MOST_TILES: usize = 4;
+
 /// Bytes of weights that one timing reads: several times the cache of any GPU.
 const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// What tuning needs besides the products.
 pub struct Bench<'a> {
@@ -100,19 +103,23 @@ impl Products {
         let key = wanted.key;
         randomise_input(bench, wanted)?;
         let judged = self.judge(bench, wanted)?;
-        let mut best = Choice { recipe: Recipe::Own, microseconds: f64::INFINITY };
+        let usual = Recipe::Own(usual_kernel(bench.kernels, key).name.to_owned());
+        let mut best = Choice { recipe: usual, microseconds: f64::INFINITY };
         let (packed, rows) = (key.form != Form::Bf16, key.class.rows());
         let by_library = self.has_room_for(&key) && (!packed || rows >= UNPACKED);
+        let mut candidates = Vec::new();
         if rows <= OWN_ROWS || packed && (rows <= LARGE || !by_library) {
-            best.microseconds = self.time(blas, bench, &Recipe::Own, wanted)?;
+            candidates.extend(own_candidates(bench.kernels, key));
         }
-        let candidates = if by_library { candidates(blas, key, self.scratch.bytes)? } else { Vec::new() };
+        if by_library {
+            candidates.extend(library_candidates(blas, key, self.scratch.bytes)?);
+        }
         for recipe in candidates {
             if self.by_recipe(blas, bench.launch(wanted, 0), &recipe).is_err() {
                 continue;
             }
             if read_rows(bench, wanted)? != judged {
-                tracing::debug!(product = key.name(), "an algorithm with other bits is left out");
+                tracing::debug!(product = key.name(), ?recipe, "a way with other bits is left out");
                 continue;
             }
             let microseconds = self.time(blas, bench, &recipe, wanted)?;
@@ -132,7 +139,7 @@ impl Products {
     /// The judge's first rows.
     fn judge(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
         let key = ProductKey { class: RowClass::of(JUDGED), ..wanted.key };
-        self.own(Launch { key, ..bench.launch(wanted, 0) })?;
+        self.own(Launch { key, ..bench.launch(wanted, 0) }, usual_kernel(bench.kernels, key))?;
         read_rows(bench, wanted)
     }
 
@@ -148,25 +155,44 @@ impl Products {
         let bytes = key.outputs * key.inputs * 2;
         let large = key.class.rows() > LARGE;
         let (calls, rounds) = if large { (2, 2) } else { ((TIMED_BYTES / bytes).clamp(4, 32), 5) };
-        let graph = bench.stream.capture(|| {
-            (0..calls).try_for_each(|call| self.by_recipe(blas, bench.launch(wanted, call), recipe))
-        })?;
-        let device = bench.stream.device();
-        let (before, after): (Event, Event) = (device.event()?, device.event()?);
-        let mut best = f64::INFINITY;
-        for _ in 0..rounds {
-            bench.stream.record(&before)?;
-            bench.stream.launch_graph(&graph)?;
-            bench.stream.record(&after)?;
-            after.synchronize()?;
-            best = best.min(after.seconds_since(&before)?);
-        }
-        Ok(best * 1e6 / calls as f64)
+        let queue = |call| self.by_recipe(blas, bench.launch(wanted, call), recipe);
+        time_calls(bench.stream, calls, rounds, queue)
     }
 }
 
+/// Microseconds of one call in the fastest of several rounds.
+pub(super) fn time_calls(
+    stream: &Stream,
+    calls: usize,
+    rounds: usize,
+    queue: impl Fn(usize) -> Result<(), CudaError>,
+) -> Result<f64, CudaError> {
+    let graph = stream.capture(|| (0..calls).try_for_each(&queue))?;
+    let device = stream.device();
+    let (before, after): (Event, Event) = (device.event()?, device.event()?);
+    let mut best = f64::INFINITY;
+    for _ in 0..rounds {
+        stream.record(&before)?;
+        stream.launch_graph(&graph)?;
+        stream.record(&after)?;
+        after.synchronize()?;
+        best = best.min(after.seconds_since(&before)?);
+    }
+    Ok(best * 1e6 / calls as f64)
+}
+
+/// Our kernels that may be the fastest: their tiles are neither mostly empty nor many times smaller than the product.
+fn own_candidates(kernels: &ProductKernels, key: ProductKey) -> Vec<Recipe> {
+    let rows = key.class.rows();
+    let usual = usual_kernel(kernels, key).name;
+    let fits = |tile: usize| tile < 2 * rows && rows <= MOST_TILES * tile;
+    let others = kernels.every_tile(key.form).filter(|kernel| fits(kernel.rows) && kernel.name != usual);
+    let names = std::iter::once(usual).chain(others.map(|kernel| kernel.name));
+    names.map(|name| Recipe::Own(name.to_owned())).collect()
+}
+
 /// The library's ways to compute a product.
-fn candidates(blas: &Blas, key: ProductKey, workspace: usize) -> Result<Vec<Recipe>, CudaError> {
+fn library_candidates(blas: &Blas, key: ProductKey, workspace: usize) -> Result<Vec<Recipe>, CudaError> {
     let whole = blas.product(key.shape())?;
     let timed = if key.class.rows() > LARGE { TIMED_LARGE } else { TIMED };
     if key.slices == 1 {

@@ -1,11 +1,11 @@
 //! Checks and measures the executor on a machine with a GPU, in one go.
 //!
 //! ```text
-//! cuda-check [attention] [families] [encoders] [sampling] [invariance] [transfers] [speed] [loss] [--fixtures FOLDER]
+//! cuda-check [attention] [products] [families] [encoders] [sampling] [invariance] [transfers] [speed] [loss] [--fixtures FOLDER]
 //!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8] [--overlap] [--warpgroups]
 //! ```
-//! Without names, all of them; `loss` ruins a context and comes last. `--quantize` packs the random weights of `invariance` and `speed`;
-//! `--kv q8` keeps all decoders' keys and values in 8 bits, and measures attention over such.
+//! Without names, all of them; `loss` ruins a context and comes last. `--quantize` packs the random weights of `invariance` and `speed`,
+//! and leaves `products` that form only; `--kv q8` keeps all decoders' keys and values in 8 bits, and measures attention over such.
 //! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
 mod attention;
@@ -14,6 +14,7 @@ mod families;
 mod invariance;
 mod loss;
 mod models;
+mod products;
 mod profile;
 mod sampling;
 mod speed;
@@ -100,8 +101,9 @@ type Check = fn(&Task) -> Result<(), Failed>;
 
 fn main() -> ExitCode {
     let task = Task::from_arguments();
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 9] = [
         ("attention", attention::check),
+        ("products", products::check),
         ("families", families::check),
         ("encoders", encoders::check),
         ("sampling", sampling::check),
