@@ -74,14 +74,17 @@ struct Rows {
 struct Span {
     i32 lower[2], upper[2];
 };
+// A key's weight is 2^(score * factor - most), where `most` is the segment's largest score times the factor, which is above 0. One
+// instruction makes the exponent; what is capped has the factor in its score.
 DEVICE float score(float product, const Attend &a) {
 #if !CAPPED
-    return __fmul_rn(product, __fmul_rn(a.scale, 1.442695041f));
+    return product;
 #else
     float capped = __fmul_rn(a.cap, tanh_by_power(__fdiv_rn(__fmul_rn(product, a.scale), a.cap)));
     return __fmul_rn(capped, 1.442695041f);
 #endif
 }
+DEVICE float factor(const Attend &a) { return CAPPED ? 1.0f : __fmul_rn(a.scale, 1.442695041f); }
 // Multiplies what there is for the 32 tokens of a half by their scales, which lie behind it.
 DEVICE void scale_tokens(float (&s)[4][4], const char *scales) {
 #if KV8
@@ -151,10 +154,10 @@ DEVICE void multiply_keys(float (&s)[TILES][4][4], const u32 (&q)[FRAGMENTS][4],
     for (int t = 0; t < TILES; t++) scale_tokens(s[t], keys[t] + BLOCK * PITCH);
 }
 // Products to scores of a thread's row h, in place, and their maximum over the segment that begins at position `base`. Without MASKED, all
-// keys count.
+// keys count. Even and odd keys have maxima of their own until the end, so that fewer comparisons wait for one another.
 template <bool MASKED> DEVICE void score_row(float (&s)[TILES][4][4], Rows &r, int h, i32 base, const Span &span, const Attend &a) {
     const int lane = threadIdx.x % 32;
-    float most = NONE;
+    float most[2] = {NONE, NONE};
 #pragma unroll
     for (int t = 0; t < TILES; t++)
 #pragma unroll
@@ -165,13 +168,14 @@ template <bool MASKED> DEVICE void score_row(float (&s)[TILES][4][4], Rows &r, i
                 i32 key = base + t * BLOCK + j * 8 + lane % 4 * 2 + e;
                 v = score(v, a);  // of all keys: a choice between two values needs no branch
                 if (MASKED && (key >= span.upper[h] || key < span.lower[h])) v = NONE;
-                most = fmaxf(most, v);
+                most[e] = fmaxf(most[e], v);
             }
-    most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 1));
-    r.most[h] = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 2));
+    float all = fmaxf(most[0], most[1]);
+    all = fmaxf(all, __shfl_xor_sync(LANES_ALL, all, 1));
+    r.most[h] = __fmul_rn(fmaxf(all, __shfl_xor_sync(LANES_ALL, all, 2)), factor(a));
 }
 // Scores to weights, in place, and their sum.
-DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h) {
+DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h, const Attend &a) {
     const float zero = r.most[h] == NONE ? 0.0f : r.most[h];
     float sum = 0.0f;
 #pragma unroll
@@ -181,7 +185,7 @@ DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &v = s[t][j][2 * h + e];
-                v = power2(__fsub_rn(v, zero));
+                v = power2(__fmaf_rn(v, factor(a), -zero));
                 sum = __fadd_rn(sum, v);
             }
     sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 1));
@@ -189,7 +193,7 @@ DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h) {
 }
 template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
 #pragma unroll
-    for (int h = 0; h < 2; h++) score_row<MASKED>(s, r, h, base, span, a), weigh_row(s, r, h);
+    for (int h = 0; h < 2; h++) score_row<MASKED>(s, r, h, base, span, a), weigh_row(s, r, h, a);
 }
 // Sixteen keys' weights as the matrix instruction takes them.
 DEVICE void pack_weights(u32 (&p)[4], const float (&s)[4][4], int j) {
@@ -224,7 +228,8 @@ DEVICE Merge merge(float total, float segment) {
     float most = fmaxf(total, segment);
     return {power2(__fsub_rn(total, most)), power2(__fsub_rn(segment, most)), most};
 }
-DEVICE float merged(const Merge &w, float total, float segment) { return __fmaf_rn(total, w.keep, __fmul_rn(segment, w.take)); }
+// Where the maximum stays, `keep` is 1, and the product with it may be left out.
+DEVICE float merged(const Merge &w, float total, float segment) { return __fmaf_rn(segment, w.take, __fmul_rn(total, w.keep)); }
 
 // Copies a block's keys or values of one head into shared memory; tokens outside of first .. last become zeros.
 DEVICE void bring(char *to, const Attend &a, u32 block, u32 kv_head, u32 which, i32 first, i32 last, u32 thread, u32 threads) {
@@ -322,11 +327,14 @@ DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &
 #pragma unroll
     for (u32 t = 0; t < TILES; t++) fill();
 }
+// What weighted values are multiplied by when all segments are merged, and two of them so.
+DEVICE float share_of(float sum) { return __fdiv_rn(1.0f, sum); }
+DEVICE u32 result(float2 values, float share) { return pack2(__fmul_rn(values.x, share), __fmul_rn(values.y, share)); }
 DEVICE void write_row(bf16 *out, const Rows &r, int h) {
     const u32 lane = threadIdx.x % 32;
+    const float share = share_of(r.sum[h]);
 #pragma unroll
-    for (int i = 0; i < HEAD_DIM / 8; i++)
-        *(u32 *)(out + i * 8 + lane % 4 * 2) = pack2(__fdiv_rn(r.values[i][2 * h], r.sum[h]), __fdiv_rn(r.values[i][2 * h + 1], r.sum[h]));
+    for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(out + i * 8 + lane % 4 * 2) = result(make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]), share);
 }
 
 // Adds up a row's segments for the heads of one unit. A lane takes pairs of columns, eight at a time so that their loads overlap.
@@ -354,7 +362,7 @@ DEVICE void merge_segments(const Attend &a, const Cursor &here, u32 in_item, u32
         }
 #pragma unroll
         for (int e = 0; e < MERGED; e++)
-            if (base + 32 * e < pairs) ((u32 *)out)[base + 32 * e] = pack2(__fdiv_rn(total[e].x, sum[e]), __fdiv_rn(total[e].y, sum[e]));
+            if (base + 32 * e < pairs) ((u32 *)out)[base + 32 * e] = result(total[e], share_of(sum[e]));
     }
 }
 // Leaves a segment's sums in memory; whoever leaves a row's last ones merges them all.
@@ -480,7 +488,7 @@ template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
             total.x = merged(w, total.x, v.x), total.y = merged(w, total.y, v.y);
             sum = merged(w, sum, scale.y), most = w.most;
         }
-        ((u32 *)out)[pair] = pack2(__fdiv_rn(total.x, sum), __fdiv_rn(total.y, sum));
+        ((u32 *)out)[pair] = result(total, share_of(sum));
     }
 }
 
@@ -604,8 +612,9 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
         for (int h = 0; h < 2; h++)
             if (own + h * 8 < item.rows) {
                 bf16 *y = a.out + ((u64)(item.token + own + h * 8) * a.heads + head) * HEAD_DIM + lane % 4 * 2;
+                const float share = share_of(sum[h]);
 #pragma unroll
-                for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(y + i * 8) = pack2(__fdiv_rn(total[i][2 * h], sum[h]), __fdiv_rn(total[i][2 * h + 1], sum[h]));
+                for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(y + i * 8) = result(make_float2(total[i][2 * h], total[i][2 * h + 1]), share);
             }
         copy_wait<0>();
         __syncthreads();

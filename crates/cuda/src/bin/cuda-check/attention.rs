@@ -2,10 +2,13 @@
 
 use ropeway_cuda::driver::Stream;
 use ropeway_cuda::prompts::trial::{Bounds, Laboratory, Piece, Trial, Uploaded};
-use ropeway_cuda::prompts::{PromptForm, PromptKernel, Schedule};
+use ropeway_cuda::prompts::{PromptForm, PromptKernel};
 use ropeway_cuda::{CudaError, KvForm};
 
 use crate::{Failed, Task};
+
+/// The form that every GPU has, then Hopper's own.
+const FORMS: [PromptForm; 2] = [PromptForm::Warps, PromptForm::Warpgroups];
 
 /// Random cases.
 const CASES: u64 = 40;
@@ -46,16 +49,9 @@ pub fn check(task: &Task) -> Result<(), Failed> {
         println!("skipped: only Hopper has two forms of prompt attention");
         return Ok(());
     }
-    laboratory.prepare(&forms())?;
+    laboratory.prepare(&FORMS)?;
     compare(&laboratory)?;
     measure(&laboratory, task.options.kv)
-}
-
-/// The form that every GPU has, then the product's own for Hopper, then its variants.
-fn forms() -> Vec<PromptForm> {
-    let schedules = [(true, true), (false, true), (true, false), (false, false)];
-    let schedules = schedules.map(|(ping_pong, overlap)| Schedule { ping_pong, overlap });
-    std::iter::once(PromptForm::Warps).chain(schedules.map(PromptForm::Warpgroups)).collect()
 }
 
 fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
@@ -64,7 +60,7 @@ fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
         let trial = Trial::random(seed, BOUNDS);
         let uploaded = trial.upload(stream)?;
         let want = uploaded.run(stream, &laboratory.kernel(PromptForm::Warps, &trial)?)?;
-        for form in &forms()[1..] {
+        for form in &FORMS[1..] {
             let kernel = laboratory.kernel(*form, &trial)?;
             for _ in 0..ROUNDS {
                 if uploaded.run(stream, &kernel)? != want {
@@ -91,7 +87,7 @@ fn measure(laboratory: &Laboratory, kv: KvForm) -> Result<(), Failed> {
         };
         let uploaded = trial.upload(&laboratory.stream)?;
         let want = uploaded.run(&laboratory.stream, &laboratory.kernel(PromptForm::Warps, &trial)?)?;
-        for form in forms() {
+        for form in FORMS {
             let kernel = laboratory.kernel(form, &trial)?;
             let same = uploaded.run(&laboratory.stream, &kernel)? == want;
             let seconds = fastest(&laboratory.stream, &uploaded, &kernel)?;
