@@ -30,6 +30,7 @@
 #define NONE minus_infinity()
 
 #define DECODE_RING 6  // halves of blocks in flight, per warp: a segment's keys or values, and two of what follows
+#define SHORT_RING 3   // the same of warps that take one segment: few enough for many blocks on a multiprocessor
 #define PROMPT_WARPS 8
 
 // One segment of a decoded row, with all that its warp needs to know: one look, then the keys.
@@ -132,26 +133,25 @@ DEVICE void load_values(u32 (&b)[VALUE_WORDS], const char *values, int j, int i)
 }
 DEVICE void multiply_eight_columns(float *s, const u32 *p, const u32 (&b)[VALUE_WORDS], u32 part) { multiply(s, p, b + 2 * part); }
 #endif
-// q . k for the keys of a segment, whose four blocks lie at `keys`. Operands are loaded two steps before they are multiplied: a warp
-// has nobody to hide their latency behind.
-DEVICE void multiply_keys(float (&s)[TILES][4][4], const u32 (&q)[FRAGMENTS][4], const char *const (&keys)[TILES]) {
-    constexpr int STEPS = FRAGMENTS * TILES;
+// q . k for the keys of blocks that lie at `keys`. Operands are loaded two steps before they are multiplied: a warp has nobody to hide
+// their latency behind.
+template <int BLOCKS> DEVICE void multiply_keys(float (*s)[4][4], const u32 (&q)[FRAGMENTS][4], const char *const (&keys)[BLOCKS]) {
+    constexpr int STEPS = FRAGMENTS * BLOCKS;
     u32 b[3][KEY_WORDS];
 #pragma unroll
-    for (int t = 0; t < TILES; t++)
+    for (int t = 0; t < BLOCKS; t++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) s[t][j][e] = 0.0f;
-    load_keys(b[0], keys[0], 0), load_keys(b[1], keys[1], 0);
 #pragma unroll
-    for (int n = 0; n < STEPS; n++) {
-        if (n + 2 < STEPS) load_keys(b[(n + 2) % 3], keys[(n + 2) % TILES], (n + 2) / TILES);
+    for (int n = -2; n < STEPS; n++) {
+        if (n + 2 < STEPS) load_keys(b[(n + 2) % 3], keys[(n + 2) % BLOCKS], (n + 2) / BLOCKS);
 #pragma unroll
-        for (int j = 0; j < 4; j++) multiply_eight_keys(s[n % TILES][j], q[n / TILES], b[n % 3], j);
+        for (int j = 0; j < 4 && n >= 0; j++) multiply_eight_keys(s[n % BLOCKS][j], q[n / BLOCKS], b[n % 3], j);
     }
 #pragma unroll
-    for (int t = 0; t < TILES; t++) scale_tokens(s[t], keys[t] + BLOCK * PITCH);
+    for (int t = 0; t < BLOCKS; t++) scale_tokens(s[t], keys[t] + BLOCK * PITCH);
 }
 // Products to scores of a thread's row h, in place, and their maximum over the segment that begins at position `base`. Without MASKED, all
 // keys count. Even and odd keys have maxima of their own until the end, so that fewer comparisons wait for one another.
@@ -200,14 +200,16 @@ DEVICE void pack_weights(u32 (&p)[4], const float (&s)[4][4], int j) {
     p[0] = pack2(s[2 * j][0], s[2 * j][1]), p[1] = pack2(s[2 * j][2], s[2 * j][3]);
     p[2] = pack2(s[2 * j + 1][0], s[2 * j + 1][1]), p[3] = pack2(s[2 * j + 1][2], s[2 * j + 1][3]);
 }
-// The weighted values of a segment, whose four blocks lie at `values`.
-DEVICE void multiply_values(Rows &r, float (&s)[TILES][4][4], const char *const (&values)[TILES]) {
-    constexpr int STEPS = TILES * 2 * FRAGMENTS, AHEAD = 3;
-    u32 b[AHEAD + 1][VALUE_WORDS], p[4];
+DEVICE void begin_values(Rows &r) {
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 8; i++)
 #pragma unroll
         for (int e = 0; e < 4; e++) r.values[i][e] = 0.0f;
+}
+// Adds the weighted values of blocks that lie at `values`.
+template <int BLOCKS> DEVICE void multiply_values(Rows &r, float (*s)[4][4], const char *const (&values)[BLOCKS]) {
+    constexpr int STEPS = BLOCKS * 2 * FRAGMENTS, AHEAD = STEPS < 3 ? STEPS : 3;
+    u32 b[AHEAD + 1][VALUE_WORDS], p[4];
 #pragma unroll
     for (int n = 0; n < AHEAD; n++) load_values(b[n], values[n / (2 * FRAGMENTS)], n / FRAGMENTS % 2, n % FRAGMENTS);
 #pragma unroll
@@ -297,35 +299,44 @@ template <int HALVES> struct Ring {
     u32 filled, used;
 };
 template <int HALVES> DEVICE char *next_half(const Ring<HALVES> &ring) { return ring.bytes + ring.filled % HALVES * HALF_BYTES; }
-template <int HALVES> DEVICE void halves(const char *(&at)[TILES], const Ring<HALVES> &ring) {
-#pragma unroll
-    for (u32 t = 0; t < TILES; t++) at[t] = ring.bytes + (ring.used + t) % HALVES * HALF_BYTES;
+// The oldest half, as soon as it is there. Every fill is a group of copies, also where there was nothing to bring.
+template <int HALVES> DEVICE const char *await_half(const Ring<HALVES> &ring) {
+    copy_wait<HALVES - 1>();
+    __syncwarp();
+    return ring.bytes + ring.used % HALVES * HALF_BYTES;
 }
-// One segment. `fill()` brings one more half.
+// Fills a ring for the first time. What earlier steps wrote is brought while the kernel before, which writes this step's keys and values,
+// may still run; a row's own token is in the last block that it sees.
+template <int HALVES, class Fill> DEVICE void fill_ring(const Cursor &first, bool some, Fill fill) {
+    const u32 older = some ? (first.what.y - 1) / BLOCK - first.what.z * TILES : 0, early = older < TILES ? min(older, HALVES) : HALVES;
+#pragma unroll 1
+    for (u32 i = 0; i < early; i++) fill();
+    after_the_kernel_before();
+#pragma unroll 1
+    for (u32 i = early; i < HALVES; i++) fill();
+}
+// One segment, block by block. `fill()` brings one more half.
 template <int HALVES, class Fill>
 DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &here, const Attend &a, Ring<HALVES> &ring, Fill fill) {
     float s[TILES][4][4];
-    const char *at[TILES];
-    copy_wait<HALVES - TILES>();
-    __syncwarp();
-    halves(at, ring);
-    multiply_keys(s, q, at);
-    __syncwarp();
-    ring.used += TILES;
+    auto next = [&]() { __syncwarp(), ring.used++, fill(); };
 #pragma unroll
-    for (u32 t = 0; t < TILES; t++) fill();
+    for (int t = 0; t < TILES; t++) {
+        const char *keys[1] = {await_half(ring)};
+        multiply_keys(s + t, q, keys);
+        next();
+    }
     const i32 base = (i32)(here.what.z * SEGMENT), keys = (i32)here.what.y;
     const Span span = {{here.lower, here.lower}, {keys, keys}};
     if (base >= here.lower && base + SEGMENT <= keys) soften<false>(s, r, base, span, a);
     else soften<true>(s, r, base, span, a);
-    copy_wait<HALVES - TILES>();
-    __syncwarp();
-    halves(at, ring);
-    multiply_values(r, s, at);
-    __syncwarp();
-    ring.used += TILES;
+    begin_values(r);
 #pragma unroll
-    for (u32 t = 0; t < TILES; t++) fill();
+    for (int t = 0; t < TILES; t++) {
+        const char *values[1] = {await_half(ring)};
+        multiply_values(r, s + t, values);
+        next();
+    }
 }
 // What weighted values are multiplied by when all segments are merged, and two of them so.
 DEVICE float share_of(float sum) { return __fdiv_rn(1.0f, sum); }
@@ -392,7 +403,7 @@ DEVICE void leave_segment(const Attend &a, const Rows &r, const Cursor &here, co
 }
 
 #if KERNELS == DECODE
-KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
+EARLY_KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
     DYNAMIC_SHARED(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
     const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts;
@@ -410,8 +421,7 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
         ring.filled++;
         copy_commit();
     };
-#pragma unroll 1
-    for (int i = 0; i < DECODE_RING; i++) fill();
+    fill_ring<DECODE_RING>(here, here.unit < units.count, fill);
 #pragma unroll 1
     while (here.unit < units.count) {
         const Heads heads = heads_of(here.unit % per_item, a, units);
@@ -457,12 +467,13 @@ template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
             ahead.half++, ring.filled++;
             copy_commit();
         };
-#pragma unroll
-        for (int i = 0; i < HALVES; i++) fill();
+        fill_ring<HALVES>(here, true, fill);
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
         attend_segment(r, q, here, a, ring, fill);
         copy_wait<0>();
+    } else {
+        after_the_kernel_before();
     }
     __syncthreads();
     float *values = (float *)bytes;                                // [segment][head][HEAD_DIM]
@@ -494,14 +505,14 @@ template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
 
 #if KERNELS == DECODE
 // For few rows: as much as fits is under way at once.
-KERNEL(attend_few, Attend, 128) { attend_short<4, 6>(a); }
+EARLY_KERNEL(attend_few, Attend, 128) { attend_short<4, 6>(a); }
 #endif
 #if KERNELS == SHORT
 // For many rows of one to four segments: as many blocks as fit are under way at once.
-KERNEL(attend_short_1, Attend, 32) { attend_short<1, 4>(a); }
-KERNEL(attend_short_2, Attend, 64) { attend_short<2, 4>(a); }
-KERNEL(attend_short_3, Attend, 96) { attend_short<3, 4>(a); }
-KERNEL(attend_short_4, Attend, 128) { attend_short<4, 4>(a); }
+EARLY_KERNEL(attend_short_1, Attend, 32) { attend_short<1, SHORT_RING>(a); }
+EARLY_KERNEL(attend_short_2, Attend, 64) { attend_short<2, SHORT_RING>(a); }
+EARLY_KERNEL(attend_short_3, Attend, 96) { attend_short<3, SHORT_RING>(a); }
+EARLY_KERNEL(attend_short_4, Attend, 128) { attend_short<4, SHORT_RING>(a); }
 #endif
 
 // --- prompt ---
@@ -590,6 +601,7 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
             if (seen) {
                 const char *at[TILES];
                 for (int t = 0; t < TILES; t++) at[t] = values_at(g) + t * HALF_BYTES;
+                begin_values(r);
                 multiply_values(r, s, at);
 #pragma unroll
                 for (int h = 0; h < 2; h++)
