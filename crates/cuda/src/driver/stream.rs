@@ -143,8 +143,9 @@ impl Stream {
 
     /// Queues a kernel.
     ///
-    /// Where the device can, its blocks take their places while the kernel before it ends; every kernel of this crate waits for that one's
-    /// results before it reads or writes anything but weights.
+    /// Where the device can, its blocks take their places while the kernel before it ends. Every kernel of this crate waits for that one's
+    /// results before it writes anything, and before it reads anything but weights, a step's arrays, and keys and values of earlier steps.
+    /// A step's arrays are copied to the device before its first kernel, and a copy waits for all that was queued before it.
     pub fn launch<A: Arguments>(
         &self,
         function: &Function,
