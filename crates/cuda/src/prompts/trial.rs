@@ -342,10 +342,19 @@ impl Uploaded {
         self.filled.decodes
     }
 
-    /// What a kernel gives: bf16 values of every token and head. Values that it does not write are NaN.
+    /// What a kernel gives.
     pub fn run(&self, stream: &Stream, kernel: &PromptKernel) -> Result<Vec<u16>, CudaError> {
+        self.results(stream, || self.launch(stream, kernel))
+    }
+
+    /// What is computed by a launch: bf16 values of every token and head. Values that it does not write are NaN.
+    pub fn results(
+        &self,
+        stream: &Stream,
+        launch: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<Vec<u16>, CudaError> {
         stream.fill(self.out.address(), 0xff, self.out.bytes())?;
-        self.launch(stream, kernel)?;
+        launch()?;
         let mut pinned = stream.device().allocate_pinned(self.out.bytes())?;
         stream.download(&mut pinned, self.out.address(), self.out.bytes())?;
         stream.synchronize()?;

@@ -156,16 +156,15 @@ Result cuLaunchKernelEx(const LaunchConfig *config, void *function, void **param
     if (config->shared > (unsigned)card().shared) return 1;
     const unsigned gx = config->grid[0], gy = config->grid[1], gz = config->grid[2], threads = config->block[0];
     const std::string arguments((const char *)parameters[0], f->bytes);
-    auto run = [=](const char *how) {
-        auto emulate = (void (*)(void (*)(const void *), const void *, const unsigned *, unsigned))dlsym(f->module->library, how);
-        unsigned grid[3] = {gx, gy, gz};
-        emulate(f->kernel, arguments.data(), grid, threads);
-    };
+    typedef void (*Kernel)(const void *);
+    auto begin = (void *(*)(Kernel, const void *, const unsigned *, unsigned))dlsym(f->module->library, "ropeway_emulate_early");
+    auto emulate = (void (*)(Kernel, const void *, const unsigned *, unsigned, void *))dlsym(f->module->library, "ropeway_emulate");
     const bool early = f->early && config->attribute_count > 0;
     queue([=] {
-        if (early) run("ropeway_emulate_early");
+        const unsigned grid[3] = {gx, gy, gz};
+        void *begun = early ? begin(f->kernel, arguments.data(), grid, threads) : nullptr;
         flush();
-        current->kernel = [=] { run("ropeway_emulate"); };
+        current->kernel = [=] { const unsigned grid[3] = {gx, gy, gz}; emulate(f->kernel, arguments.data(), grid, threads, begun); };
     });
     return 0;
 }

@@ -71,10 +71,11 @@ static inline u64 atomicMin(u64 *p, u64 v) { u64 old = *p; if (v < old) *p = v; 
 namespace emulator {
 enum Wait { NOTHING, WARP, BLOCK_OF_THREADS, EVENT };
 struct Copy { void *to; const void *from; size_t bytes; bool valid, early; char found[16]; };
-// The copies that each thread of a grid began before it waited for the kernel in front, with what they found.
 enum Pass { EARLY_PART, WHOLE };
 static Pass pass = WHOLE;
-static std::vector<std::vector<Copy>> early_copies;  // of each thread of each block; empty where kernels don't overlap
+// The copies that each thread of each block began before it waited for the kernel in front, with what they found.
+typedef std::vector<std::vector<Copy>> EarlyCopies;
+static EarlyCopies *early_copies;  // null where kernels don't overlap
 static size_t block_number;
 [[noreturn]] static void fail(const char *problem) { fprintf(stderr, "emulator: %s\n", problem); abort(); }
 
@@ -183,8 +184,8 @@ static inline void after_the_kernel_before() {
 }
 namespace emulator {
 static void begin_copy(Copy copy) {
-    if (!current->waited && !early_copies.empty()) {
-        auto &known = early_copies[block_number * block_size.x + current->number];
+    if (!current->waited && early_copies) {
+        auto &known = (*early_copies)[block_number * block_size.x + current->number];
         copy.early = true;
         if (pass == EARLY_PART) {
             if (copy.valid) memcpy(copy.found, copy.from, copy.bytes);
@@ -211,16 +212,19 @@ static void run_grid(void (*kernel)(const void *), const void *arguments, const 
                 emulator::block_number++;
             }
 }
-// What a kernel does before it waits for the one in front of it.
-extern "C" void ropeway_emulate_early(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
-    emulator::early_copies.assign((size_t)grid[0] * grid[1] * grid[2] * threads, {});
-    emulator::pass = emulator::EARLY_PART;
+// What a kernel does before it waits for the one in front of it; then all of it, with what the first part gave, or null.
+extern "C" void *ropeway_emulate_early(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
+    auto *copies = new emulator::EarlyCopies((size_t)grid[0] * grid[1] * grid[2] * threads);
+    emulator::early_copies = copies, emulator::pass = emulator::EARLY_PART;
     run_grid(kernel, arguments, grid, threads);
-    emulator::pass = emulator::WHOLE;
+    emulator::early_copies = nullptr, emulator::pass = emulator::WHOLE;
+    return copies;
 }
-extern "C" void ropeway_emulate(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
+extern "C" void ropeway_emulate(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads, void *early) {
+    emulator::early_copies = (emulator::EarlyCopies *)early;
     run_grid(kernel, arguments, grid, threads);
-    emulator::early_copies.clear();
+    emulator::early_copies = nullptr;
+    delete (emulator::EarlyCopies *)early;
 }
 #define threadIdx (emulator::current->index)
 #define blockIdx emulator::block_index
