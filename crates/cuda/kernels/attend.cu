@@ -30,6 +30,7 @@
 #define NONE minus_infinity()
 
 #define DECODE_RING 6  // halves of blocks in flight, per warp: a segment's keys or values, and two of what follows
+#define SHORT_RING 3   // the same of warps that take one segment: few enough for many blocks on a multiprocessor
 #define PROMPT_WARPS 8
 
 // One segment of a decoded row, with all that its warp needs to know: one look, then the keys.
@@ -74,14 +75,17 @@ struct Rows {
 struct Span {
     i32 lower[2], upper[2];
 };
+// A key's weight is 2^(score * factor - most), where `most` is the segment's largest score times the factor, which is above 0. One
+// instruction makes the exponent; what is capped has the factor in its score.
 DEVICE float score(float product, const Attend &a) {
 #if !CAPPED
-    return __fmul_rn(product, __fmul_rn(a.scale, 1.442695041f));
+    return product;
 #else
     float capped = __fmul_rn(a.cap, tanh_by_power(__fdiv_rn(__fmul_rn(product, a.scale), a.cap)));
     return __fmul_rn(capped, 1.442695041f);
 #endif
 }
+DEVICE float factor(const Attend &a) { return CAPPED ? 1.0f : __fmul_rn(a.scale, 1.442695041f); }
 // Multiplies what there is for the 32 tokens of a half by their scales, which lie behind it.
 DEVICE void scale_tokens(float (&s)[4][4], const char *scales) {
 #if KV8
@@ -129,32 +133,31 @@ DEVICE void load_values(u32 (&b)[VALUE_WORDS], const char *values, int j, int i)
 }
 DEVICE void multiply_eight_columns(float *s, const u32 *p, const u32 (&b)[VALUE_WORDS], u32 part) { multiply(s, p, b + 2 * part); }
 #endif
-// q . k for the keys of a segment, whose four blocks lie at `keys`. Operands are loaded two steps before they are multiplied: a warp
-// has nobody to hide their latency behind.
-DEVICE void multiply_keys(float (&s)[TILES][4][4], const u32 (&q)[FRAGMENTS][4], const char *const (&keys)[TILES]) {
-    constexpr int STEPS = FRAGMENTS * TILES;
+// q . k for the keys of blocks that lie at `keys`. Operands are loaded two steps before they are multiplied: a warp has nobody to hide
+// their latency behind.
+template <int BLOCKS> DEVICE void multiply_keys(float (*s)[4][4], const u32 (&q)[FRAGMENTS][4], const char *const (&keys)[BLOCKS]) {
+    constexpr int STEPS = FRAGMENTS * BLOCKS;
     u32 b[3][KEY_WORDS];
 #pragma unroll
-    for (int t = 0; t < TILES; t++)
+    for (int t = 0; t < BLOCKS; t++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) s[t][j][e] = 0.0f;
-    load_keys(b[0], keys[0], 0), load_keys(b[1], keys[1], 0);
 #pragma unroll
-    for (int n = 0; n < STEPS; n++) {
-        if (n + 2 < STEPS) load_keys(b[(n + 2) % 3], keys[(n + 2) % TILES], (n + 2) / TILES);
+    for (int n = -2; n < STEPS; n++) {
+        if (n + 2 < STEPS) load_keys(b[(n + 2) % 3], keys[(n + 2) % BLOCKS], (n + 2) / BLOCKS);
 #pragma unroll
-        for (int j = 0; j < 4; j++) multiply_eight_keys(s[n % TILES][j], q[n / TILES], b[n % 3], j);
+        for (int j = 0; j < 4 && n >= 0; j++) multiply_eight_keys(s[n % BLOCKS][j], q[n / BLOCKS], b[n % 3], j);
     }
 #pragma unroll
-    for (int t = 0; t < TILES; t++) scale_tokens(s[t], keys[t] + BLOCK * PITCH);
+    for (int t = 0; t < BLOCKS; t++) scale_tokens(s[t], keys[t] + BLOCK * PITCH);
 }
 // Products to scores of a thread's row h, in place, and their maximum over the segment that begins at position `base`. Without MASKED, all
-// keys count.
+// keys count. Even and odd keys have maxima of their own until the end, so that fewer comparisons wait for one another.
 template <bool MASKED> DEVICE void score_row(float (&s)[TILES][4][4], Rows &r, int h, i32 base, const Span &span, const Attend &a) {
     const int lane = threadIdx.x % 32;
-    float most = NONE;
+    float most[2] = {NONE, NONE};
 #pragma unroll
     for (int t = 0; t < TILES; t++)
 #pragma unroll
@@ -165,13 +168,14 @@ template <bool MASKED> DEVICE void score_row(float (&s)[TILES][4][4], Rows &r, i
                 i32 key = base + t * BLOCK + j * 8 + lane % 4 * 2 + e;
                 v = score(v, a);  // of all keys: a choice between two values needs no branch
                 if (MASKED && (key >= span.upper[h] || key < span.lower[h])) v = NONE;
-                most = fmaxf(most, v);
+                most[e] = fmaxf(most[e], v);
             }
-    most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 1));
-    r.most[h] = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 2));
+    float all = fmaxf(most[0], most[1]);
+    all = fmaxf(all, __shfl_xor_sync(LANES_ALL, all, 1));
+    r.most[h] = __fmul_rn(fmaxf(all, __shfl_xor_sync(LANES_ALL, all, 2)), factor(a));
 }
 // Scores to weights, in place, and their sum.
-DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h) {
+DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h, const Attend &a) {
     const float zero = r.most[h] == NONE ? 0.0f : r.most[h];
     float sum = 0.0f;
 #pragma unroll
@@ -181,7 +185,7 @@ DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &v = s[t][j][2 * h + e];
-                v = power2(__fsub_rn(v, zero));
+                v = power2(__fmaf_rn(v, factor(a), -zero));
                 sum = __fadd_rn(sum, v);
             }
     sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 1));
@@ -189,21 +193,23 @@ DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h) {
 }
 template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
 #pragma unroll
-    for (int h = 0; h < 2; h++) score_row<MASKED>(s, r, h, base, span, a), weigh_row(s, r, h);
+    for (int h = 0; h < 2; h++) score_row<MASKED>(s, r, h, base, span, a), weigh_row(s, r, h, a);
 }
 // Sixteen keys' weights as the matrix instruction takes them.
 DEVICE void pack_weights(u32 (&p)[4], const float (&s)[4][4], int j) {
     p[0] = pack2(s[2 * j][0], s[2 * j][1]), p[1] = pack2(s[2 * j][2], s[2 * j][3]);
     p[2] = pack2(s[2 * j + 1][0], s[2 * j + 1][1]), p[3] = pack2(s[2 * j + 1][2], s[2 * j + 1][3]);
 }
-// The weighted values of a segment, whose four blocks lie at `values`.
-DEVICE void multiply_values(Rows &r, float (&s)[TILES][4][4], const char *const (&values)[TILES]) {
-    constexpr int STEPS = TILES * 2 * FRAGMENTS, AHEAD = 3;
-    u32 b[AHEAD + 1][VALUE_WORDS], p[4];
+DEVICE void begin_values(Rows &r) {
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 8; i++)
 #pragma unroll
         for (int e = 0; e < 4; e++) r.values[i][e] = 0.0f;
+}
+// Adds the weighted values of blocks that lie at `values`.
+template <int BLOCKS> DEVICE void multiply_values(Rows &r, float (*s)[4][4], const char *const (&values)[BLOCKS]) {
+    constexpr int STEPS = BLOCKS * 2 * FRAGMENTS, AHEAD = STEPS < 3 ? STEPS : 3;
+    u32 b[AHEAD + 1][VALUE_WORDS], p[4];
 #pragma unroll
     for (int n = 0; n < AHEAD; n++) load_values(b[n], values[n / (2 * FRAGMENTS)], n / FRAGMENTS % 2, n % FRAGMENTS);
 #pragma unroll
@@ -224,7 +230,8 @@ DEVICE Merge merge(float total, float segment) {
     float most = fmaxf(total, segment);
     return {power2(__fsub_rn(total, most)), power2(__fsub_rn(segment, most)), most};
 }
-DEVICE float merged(const Merge &w, float total, float segment) { return __fmaf_rn(total, w.keep, __fmul_rn(segment, w.take)); }
+// Where the maximum stays, `keep` is 1, and the product with it may be left out.
+DEVICE float merged(const Merge &w, float total, float segment) { return __fmaf_rn(segment, w.take, __fmul_rn(total, w.keep)); }
 
 // Copies a block's keys or values of one head into shared memory; tokens outside of first .. last become zeros.
 DEVICE void bring(char *to, const Attend &a, u32 block, u32 kv_head, u32 which, i32 first, i32 last, u32 thread, u32 threads) {
@@ -292,41 +299,53 @@ template <int HALVES> struct Ring {
     u32 filled, used;
 };
 template <int HALVES> DEVICE char *next_half(const Ring<HALVES> &ring) { return ring.bytes + ring.filled % HALVES * HALF_BYTES; }
-template <int HALVES> DEVICE void halves(const char *(&at)[TILES], const Ring<HALVES> &ring) {
-#pragma unroll
-    for (u32 t = 0; t < TILES; t++) at[t] = ring.bytes + (ring.used + t) % HALVES * HALF_BYTES;
+// The oldest half, as soon as it is there. Every fill is a group of copies, also where there was nothing to bring.
+template <int HALVES> DEVICE const char *await_half(const Ring<HALVES> &ring) {
+    copy_wait<HALVES - 1>();
+    __syncwarp();
+    return ring.bytes + ring.used % HALVES * HALF_BYTES;
 }
-// One segment. `fill()` brings one more half.
+// Fills a ring for the first time. What earlier steps wrote is brought while the kernel before, which writes this step's keys and values,
+// may still run; a row's own token is in the last block that it sees.
+template <int HALVES, class Fill> DEVICE void fill_ring(const Cursor &first, bool some, Fill fill) {
+    const u32 older = some ? (first.what.y - 1) / BLOCK - first.what.z * TILES : 0, early = older < TILES ? min(older, HALVES) : HALVES;
+#pragma unroll 1
+    for (u32 i = 0; i < early; i++) fill();
+    after_the_kernel_before();
+#pragma unroll 1
+    for (u32 i = early; i < HALVES; i++) fill();
+}
+// One segment, block by block. `fill()` brings one more half.
 template <int HALVES, class Fill>
 DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &here, const Attend &a, Ring<HALVES> &ring, Fill fill) {
     float s[TILES][4][4];
-    const char *at[TILES];
-    copy_wait<HALVES - TILES>();
-    __syncwarp();
-    halves(at, ring);
-    multiply_keys(s, q, at);
-    __syncwarp();
-    ring.used += TILES;
+    auto next = [&]() { __syncwarp(), ring.used++, fill(); };
 #pragma unroll
-    for (u32 t = 0; t < TILES; t++) fill();
+    for (int t = 0; t < TILES; t++) {
+        const char *keys[1] = {await_half(ring)};
+        multiply_keys(s + t, q, keys);
+        next();
+    }
     const i32 base = (i32)(here.what.z * SEGMENT), keys = (i32)here.what.y;
     const Span span = {{here.lower, here.lower}, {keys, keys}};
     if (base >= here.lower && base + SEGMENT <= keys) soften<false>(s, r, base, span, a);
     else soften<true>(s, r, base, span, a);
-    copy_wait<HALVES - TILES>();
-    __syncwarp();
-    halves(at, ring);
-    multiply_values(r, s, at);
-    __syncwarp();
-    ring.used += TILES;
+    begin_values(r);
 #pragma unroll
-    for (u32 t = 0; t < TILES; t++) fill();
+    for (int t = 0; t < TILES; t++) {
+        const char *values[1] = {await_half(ring)};
+        multiply_values(r, s + t, values);
+        next();
+    }
 }
+// What weighted values are multiplied by when all segments are merged, and two of them so.
+DEVICE float share_of(float sum) { return __fdiv_rn(1.0f, sum); }
+DEVICE u32 result(float2 values, float share) { return pack2(__fmul_rn(values.x, share), __fmul_rn(values.y, share)); }
 DEVICE void write_row(bf16 *out, const Rows &r, int h) {
     const u32 lane = threadIdx.x % 32;
+    const float share = share_of(r.sum[h]);
 #pragma unroll
-    for (int i = 0; i < HEAD_DIM / 8; i++)
-        *(u32 *)(out + i * 8 + lane % 4 * 2) = pack2(__fdiv_rn(r.values[i][2 * h], r.sum[h]), __fdiv_rn(r.values[i][2 * h + 1], r.sum[h]));
+    for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(out + i * 8 + lane % 4 * 2) = result(make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]), share);
 }
 
 // Adds up a row's segments for the heads of one unit. A lane takes pairs of columns, eight at a time so that their loads overlap.
@@ -354,7 +373,7 @@ DEVICE void merge_segments(const Attend &a, const Cursor &here, u32 in_item, u32
         }
 #pragma unroll
         for (int e = 0; e < MERGED; e++)
-            if (base + 32 * e < pairs) ((u32 *)out)[base + 32 * e] = pack2(__fdiv_rn(total[e].x, sum[e]), __fdiv_rn(total[e].y, sum[e]));
+            if (base + 32 * e < pairs) ((u32 *)out)[base + 32 * e] = result(total[e], share_of(sum[e]));
     }
 }
 // Leaves a segment's sums in memory; whoever leaves a row's last ones merges them all.
@@ -384,7 +403,7 @@ DEVICE void leave_segment(const Attend &a, const Rows &r, const Cursor &here, co
 }
 
 #if KERNELS == DECODE
-KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
+EARLY_KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
     DYNAMIC_SHARED(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
     const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts;
@@ -402,8 +421,7 @@ KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
         ring.filled++;
         copy_commit();
     };
-#pragma unroll 1
-    for (int i = 0; i < DECODE_RING; i++) fill();
+    fill_ring<DECODE_RING>(here, here.unit < units.count, fill);
 #pragma unroll 1
     while (here.unit < units.count) {
         const Heads heads = heads_of(here.unit % per_item, a, units);
@@ -449,12 +467,13 @@ template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
             ahead.half++, ring.filled++;
             copy_commit();
         };
-#pragma unroll
-        for (int i = 0; i < HALVES; i++) fill();
+        fill_ring<HALVES>(here, true, fill);
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
         attend_segment(r, q, here, a, ring, fill);
         copy_wait<0>();
+    } else {
+        after_the_kernel_before();
     }
     __syncthreads();
     float *values = (float *)bytes;                                // [segment][head][HEAD_DIM]
@@ -480,20 +499,20 @@ template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
             total.x = merged(w, total.x, v.x), total.y = merged(w, total.y, v.y);
             sum = merged(w, sum, scale.y), most = w.most;
         }
-        ((u32 *)out)[pair] = pack2(__fdiv_rn(total.x, sum), __fdiv_rn(total.y, sum));
+        ((u32 *)out)[pair] = result(total, share_of(sum));
     }
 }
 
 #if KERNELS == DECODE
 // For few rows: as much as fits is under way at once.
-KERNEL(attend_few, Attend, 128) { attend_short<4, 6>(a); }
+EARLY_KERNEL(attend_few, Attend, 128) { attend_short<4, 6>(a); }
 #endif
 #if KERNELS == SHORT
 // For many rows of one to four segments: as many blocks as fit are under way at once.
-KERNEL(attend_short_1, Attend, 32) { attend_short<1, 4>(a); }
-KERNEL(attend_short_2, Attend, 64) { attend_short<2, 4>(a); }
-KERNEL(attend_short_3, Attend, 96) { attend_short<3, 4>(a); }
-KERNEL(attend_short_4, Attend, 128) { attend_short<4, 4>(a); }
+EARLY_KERNEL(attend_short_1, Attend, 32) { attend_short<1, SHORT_RING>(a); }
+EARLY_KERNEL(attend_short_2, Attend, 64) { attend_short<2, SHORT_RING>(a); }
+EARLY_KERNEL(attend_short_3, Attend, 96) { attend_short<3, SHORT_RING>(a); }
+EARLY_KERNEL(attend_short_4, Attend, 128) { attend_short<4, SHORT_RING>(a); }
 #endif
 
 // --- prompt ---
@@ -582,6 +601,7 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
             if (seen) {
                 const char *at[TILES];
                 for (int t = 0; t < TILES; t++) at[t] = values_at(g) + t * HALF_BYTES;
+                begin_values(r);
                 multiply_values(r, s, at);
 #pragma unroll
                 for (int h = 0; h < 2; h++)
@@ -604,8 +624,9 @@ KERNEL(attend_prompt, Attend, PROMPT_WARPS * 32) {
         for (int h = 0; h < 2; h++)
             if (own + h * 8 < item.rows) {
                 bf16 *y = a.out + ((u64)(item.token + own + h * 8) * a.heads + head) * HEAD_DIM + lane % 4 * 2;
+                const float share = share_of(sum[h]);
 #pragma unroll
-                for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(y + i * 8) = pack2(__fdiv_rn(total[i][2 * h], sum[h]), __fdiv_rn(total[i][2 * h + 1], sum[h]));
+                for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(y + i * 8) = result(make_float2(total[i][2 * h], total[i][2 * h + 1]), share);
             }
         copy_wait<0>();
         __syncthreads();

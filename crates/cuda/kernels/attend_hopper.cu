@@ -3,21 +3,20 @@
 // A block takes one (item, query head) at a time. Two warpgroups compute, 64 tokens each; a third one copies:
 //
 //   copying     two warps: Q, K 0, K 1, K 2, ...; two warps: V 0, V 1, ...; two slots each for queries, keys and values, across items
-//   computing   q . k 0 | weights 0 | values 0 left, q . k 1, values 0 right | weights 1 | values 1 left, q . k 2, ...
+//   computing   q . k 0 | weights 0 | values 0 left, right, q . k 1 | weights 1 | values 1 left, right, q . k 2 | ...
 //
-// While one of them turns scores into weights, the other one's products run: with PING_PONG they take turns at issuing products, without
-// they drift apart by themselves. With OVERLAP a warpgroup has products of its own under way as well: the scores of the next segment are
-// computed beside the weighted values of this one. These are computed in halves of 64 columns, and a half is merged into the total while
-// other products run: with heads of 128 values, a thread has 64 scores, 32 registers of packed weights, 32 sums of a half and 64 of the
-// total, of 232 registers.
+// The computing ones take turns: while one issues the products of a turn, weighted values of a segment and scores of the next one, the other
+// turns scores into weights. Products of a turn follow one another without a gap: weighted values are computed in halves of 64 columns, the
+// left half is merged into the total while the right one runs, and that while the scores do. With heads of 128 values, a thread has 64 sums of
+// the total, 32 registers of packed weights, and 64 of two halves or 96 of one half and the scores, of 232 registers.
 //
 // Why so much must overlap: by the rates of its units, a multiprocessor needs for 128 rows of a segment 2,048 clocks for products (heads of
-// 128 values), 1,088 for exponentials, and about 1,300 to issue all other instructions.
+// 128 values), 1,088 for exponentials, and about 850 to issue all other instructions.
 //
 // With KV8, quants pass through a staging area that has room for one tile of keys and one of values: a thread copies its part of the next
 // tile there, and widens it into a slot when that is empty. Computing threads multiply by tokens' scales, as in `attend.cu`.
 //
-// HEAD_DIM is 64 or 128. PING_PONG and OVERLAP are set at compile time, too. Keys, values and queries lie in panels of 64 columns and 128
+// HEAD_DIM is 64 or 128. Keys, values and queries lie in panels of 64 columns and 128
 // rows (`hopper.cuh`).
 
 #define GROUP 128  // threads of a warpgroup
@@ -34,9 +33,6 @@
 #define PIECES (HEAD_DIM / 8)
 #define COPYING 64                       // threads that copy a tile
 #define ROWS_AT_ONCE (COPYING / PIECES)  // that they copy a piece each of
-
-// Whether the next segment's maxima are looked for before this one's last products are waited for: where the registers are enough for it.
-#define LATE (PANELS == 1 && !CAPPED)
 
 // Two slots that are filled and emptied in turn.
 struct Slots {
@@ -236,12 +232,11 @@ DEVICE void copy_units(char *bytes, const Attend &a) {
 // --- computing ---
 
 // Turns at issuing products: one for every segment of a unit, seen or not.
-DEVICE void await_turn(u32 group) {
-    if (PING_PONG) numbered_wait(1 + group, COMPUTING * GROUP);
-}
-DEVICE void pass_turn(u32 group) {
-    if (PING_PONG) numbered_arrive(1 + (group ^ 1), COMPUTING * GROUP);
-}
+DEVICE void await_turn(u32 group) { numbered_wait(1 + group, COMPUTING * GROUP); }
+DEVICE void pass_turn(u32 group) { numbered_arrive(1 + (group ^ 1), COMPUTING * GROUP); }
+// The same once the weights are there. The compiler is free to wait before it computes what needs no memory, and would do so; sums of
+// weights, which are never below 0, decide the barrier's number here, so that it can't.
+DEVICE void await_turn_after(const Rows &weighed, u32 group) { await_turn(group + (weighed.sum[0] < 0.0f || weighed.sum[1] < 0.0f ? COMPUTING : 0)); }
 // The first of a thread's two rows among its warpgroup's.
 DEVICE u32 first_row() { return threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4; }
 // What a warpgroup sees of a unit.
@@ -291,7 +286,7 @@ DEVICE void issue_values(float (&v)[8][4], const u32 (&p)[TILES * 2][4], const c
     for (int n = 0; n < TILES * 2; n++) multiply_panel(v, p[n], further(b, n * 2 * EIGHT_ROWS), n > 0);
     product_commit();
 }
-// How a segment is merged into the total; rows that see nothing of it stay as they are.
+// How a segment is merged into the total. Rows that see nothing of it stay as they are.
 struct Merges {
     Merge row[2];
     bool some[2];
@@ -303,65 +298,46 @@ DEVICE Merges merge_scales(Total &total, const Rows &r) {
         m.some[h] = r.most[h] != NONE;
         m.row[h] = merge(total.most[h], r.most[h]);
         if (m.some[h]) total.sum[h] = merged(m.row[h], total.sum[h], r.sum[h]), total.most[h] = m.row[h].most;
+        else m.row[h].keep = 1.0f;
     }
     return m;
 }
-DEVICE void merge_panel(Total &total, int panel, const Merges &m, const float (&v)[8][4]) {
+// The first half of `merged`: what is kept of the total. Mostly that is all of it, in every row of a warp.
+DEVICE void keep_total(Total &total, const Merges &m) {
+    if (!__ballot_sync(LANES_ALL, m.row[0].keep != 1.0f || m.row[1].keep != 1.0f)) return;
 #pragma unroll
-    for (int h = 0; h < 2; h++)
-        if (m.some[h])
+    for (int i = 0; i < HEAD_DIM / 8; i++)
 #pragma unroll
-            for (int i = 0; i < 8; i++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float &t = total.values[panel * 8 + i][2 * h + e];
-                    t = merged(m.row[h], t, v[i][2 * h + e]);
-                }
+        for (int e = 0; e < 4; e++) total.values[i][e] = __fmul_rn(total.values[i][e], m.row[e / 2].keep);
 }
-// The weighted values of a segment, merged into the total panel by panel.
-DEVICE void add_segment(Total &total, u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory, u32 group) {
-    float v[8][4];
-    await_turn(group);
+// The other half: what is taken of a segment.
+DEVICE void take_panel(Total &total, int panel, const Merges &m, float (&v)[8][4]) {
+    product_results(v);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float &t = total.values[panel * 8 + i][e];
+            if (m.some[e / 2]) t = __fmaf_rn(v[i][e], m.row[e / 2].take, t);
+        }
+}
+// The weighted values of a segment. `then()` issues BEHIND groups of products behind them, as soon as there are registers for it: when all
+// panels but the last one are merged into the total.
+template <int BEHIND, class Then> DEVICE void add_segment(Total &total, u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory, Then then) {
+    float v[PANELS][8][4];
     await_full(memory.values);
 #pragma unroll
-    for (int panel = 0; panel < PANELS; panel++) {
-        issue_values(v, p, slot_bytes(memory.values) + panel * PANEL);
-        if (panel == PANELS - 1) pass_turn(group);
-        product_wait<0>();
-        product_results(v), product_operands(p);
-        merge_panel(total, panel, m, v);
-    }
-    release(memory.values);
-}
-// The same, with the scores of the next segment on the way. The last panel's products are left running, for `finish_segment`.
-DEVICE void begin_segment(float (&v)[8][4], Total &total, float (&s)[TILES][4][4], const u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory, u64 queries, u32 group) {
-    await_turn(group);
-    await_full(memory.values);
-    const char *values = slot_bytes(memory.values);
-    if (PANELS == 2) issue_values(v, p, values);
-    await_full(memory.keys);
-    issue_scores(s, queries, slot_bytes(memory.keys));
+    for (int panel = 0; panel < PANELS; panel++) issue_values(v[panel], p, slot_bytes(memory.values) + panel * PANEL);
+    keep_total(total, m);
     if (PANELS == 2) {
         product_wait<1>();
-        product_results(v);
-        merge_panel(total, 0, m, v);
+        take_panel(total, 0, m, v[0]);
     }
-    issue_values(v, p, values + (PANELS - 1) * PANEL);
-    pass_turn(group);
-    product_wait<1>();
-    take_scores(s, memory.keys);
-}
-DEVICE void finish_segment(float (&v)[8][4], Total &total, u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory) {
-    product_wait<0>();
-    product_results(v), product_operands(p);
+    then();
+    product_wait<BEHIND>();
+    product_operands(p);
     release(memory.values);
-    merge_panel(total, PANELS - 1, m, v);
-}
-DEVICE void compute_scores(float (&s)[TILES][4][4], Memory &memory, u64 queries) {
-    await_full(memory.keys);
-    issue_scores(s, queries, slot_bytes(memory.keys));
-    product_wait<0>();
-    take_scores(s, memory.keys);
+    take_panel(total, PANELS - 1, m, v[PANELS - 1]);
 }
 // Segments that nobody in the warpgroup sees.
 DEVICE void skip_segments(i32 count, Memory &memory, u32 group) {
@@ -382,8 +358,8 @@ DEVICE void score_segment(float (&s)[TILES][4][4], Rows &r, i32 segment, const S
     if (all) score_row<false>(s, r, 0, base, span, a), score_row<false>(s, r, 1, base, span, a);
     else score_row<true>(s, r, 0, base, span, a), score_row<true>(s, r, 1, base, span, a);
 }
-DEVICE Merges weigh_segment(u32 (&p)[TILES * 2][4], float (&s)[TILES][4][4], Rows &r, Total &total, const Memory &memory) {
-    weigh_row(s, r, 0), weigh_row(s, r, 1);
+DEVICE Merges weigh_segment(u32 (&p)[TILES * 2][4], float (&s)[TILES][4][4], Rows &r, Total &total, const Memory &memory, const Attend &a) {
+    weigh_row(s, r, 0, a), weigh_row(s, r, 1, a);
     if (KV8) await_full(memory.values);
     scale_segment(s, memory.values);
 #pragma unroll
@@ -391,22 +367,25 @@ DEVICE Merges weigh_segment(u32 (&p)[TILES * 2][4], float (&s)[TILES][4][4], Row
     return merge_scales(total, r);
 }
 DEVICE void attend_segments(Total &total, const Sight &sight, Memory &memory, u64 queries, u32 group, const Attend &a) {
-    float s[TILES][4][4], v[8][4];
+    float s[TILES][4][4];
     u32 p[TILES * 2][4];
     Rows r;
-    compute_scores(s, memory, queries);
-    score_segment(s, r, sight.first, sight, a);
+    await_full(memory.keys);
+    issue_scores(s, queries, slot_bytes(memory.keys));
 #pragma unroll 1
-    for (i32 g = sight.first + 1; g < sight.last; g++) {
-        const Merges m = weigh_segment(p, s, r, total, memory);
-        if (OVERLAP) begin_segment(v, total, s, p, m, memory, queries, group);
-        else add_segment(total, p, m, memory, group), compute_scores(s, memory, queries);
-        if (OVERLAP && !LATE) finish_segment(v, total, p, m, memory);
+    for (i32 g = sight.first;; g++) {
+        product_wait<0>();
+        take_scores(s, memory.keys);
         score_segment(s, r, g, sight, a);
-        if (OVERLAP && LATE) finish_segment(v, total, p, m, memory);
+        const Merges m = weigh_segment(p, s, r, total, memory, a);
+        await_turn_after(r, group);
+        if (g + 1 == sight.last) return add_segment<0>(total, p, m, memory, [&]() { pass_turn(group); });
+        add_segment<1>(total, p, m, memory, [&]() {
+            await_full(memory.keys);
+            issue_scores(s, queries, slot_bytes(memory.keys));
+            pass_turn(group);
+        });
     }
-    const Merges m = weigh_segment(p, s, r, total, memory);
-    add_segment(total, p, m, memory, group);
 }
 DEVICE void write_total(const Total &total, const Attend &a, const Unit &unit, u32 group) {
     const u32 own = group * GROUP_ROWS + first_row();

@@ -13,7 +13,7 @@ typedef unsigned long long u64;
 typedef int i32;
 
 // A kernel that begins when the one before it is done, and one that does so itself with `after_the_kernel_before`: until then it may read
-// what no kernel writes. Either lets the next one's blocks take their places early (see `Stream::launch`).
+// what no kernel of its step writes. Either lets the next one's blocks take their places early (see `Stream::launch`).
 #define KERNEL(name, Arguments, threads) KERNEL_THAT(after_the_kernel_before(), name, Arguments, threads)
 #define EARLY_KERNEL(name, Arguments, threads) KERNEL_THAT((void)0, name, Arguments, threads)
 #define KERNEL_THAT(begins, name, Arguments, threads)                                                    \

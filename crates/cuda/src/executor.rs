@@ -53,10 +53,6 @@ pub struct CudaOptions {
     pub step_rows: usize,
     /// The folder that remembers compiled kernels and tuned products.
     pub cache: Option<PathBuf>,
-    /// Whether a kernel may begin before the one in front of it is done, where the device can. Off until it is measured.
-    pub overlap: bool,
-    /// Whether prompts attend by products of a warpgroup, where the device has them. Off until it is measured.
-    pub warpgroups: bool,
 }
 
 impl Default for CudaOptions {
@@ -72,8 +68,6 @@ impl Default for CudaOptions {
             step_tokens: DEFAULT_STEP_TOKENS,
             step_rows: DEFAULT_STEP_ROWS,
             cache: None,
-            overlap: true,
-            warpgroups: true,
         }
     }
 }

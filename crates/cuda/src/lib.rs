@@ -13,8 +13,8 @@
 //! # Layout
 //! - [`libraries`], [`driver`], [`compile`], [`blas`]: what NVIDIA brings, behind safe owners.
 //! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`kv`]: forms of keys and values; [`sections`]: a step's arrays.
-//! - [`kernels`]: what is launched; [`prompts`]: its forms for prompts' attention; [`products`]: how products are computed; [`program`]: the
-//!   plan as launches.
+//! - [`kernels`]: what is launched; [`prompts`], [`decodes`]: its forms for the attention of prompts and of decoded rows; [`products`]: how
+//!   products are computed; [`program`]: the plan as launches.
 //! - [`weights`], [`packed`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
 //! - [`encoder`]: encoders, which need none of what decoders keep between steps.
 //! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; `transfers`: blocks
@@ -22,6 +22,7 @@
 
 pub mod blas;
 pub mod compile;
+pub mod decodes;
 pub mod driver;
 pub mod encoder;
 pub mod error;

@@ -64,9 +64,7 @@ impl Tools {
                 None
             }
         };
-        let mut stream = device.stream()?;
-        stream.set_overlaps(options.overlap);
-        Ok(Self { stream, compiler, blas })
+        Ok(Self { stream: device.stream()?, compiler, blas })
     }
 }
 
@@ -89,12 +87,8 @@ pub fn load(
     // Whoever has too little memory learns it before anything takes its time.
     let blocks = Budget::new(&device, &plan, &model, &step)?.blocks(options.kv_tokens)?;
     let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
-    let prompts = if options.warpgroups {
-        PromptForm::fastest(device.properties(), spec.head_dim)
-    } else {
-        PromptForm::Warps
-    };
-    let warpgroups = options.warpgroups && has_warpgroups(device.properties());
+    let prompts = PromptForm::fastest(device.properties(), spec.head_dim);
+    let warpgroups = has_warpgroups(device.properties());
     let variants = Variants { forms: &plan.packed_forms(), warpgroups, prompts };
     let kernels = Kernels::load(&device, &compiler, compiled_for(spec, &device, options), variants)?;
     let weights =

@@ -282,31 +282,8 @@ impl Run<'_> {
             scale: constants.scale,
             cap: constants.score_cap,
         };
-        let parts = stream.device().properties().multiprocessors as usize;
-        let attend = kernels.attend_shape;
-        match self.filled.decodes {
-            Decodes::None => {}
-            Decodes::Few => {
-                let units = self.rows() * model.kv_heads * model.parts();
-                let shape = blocks([units, 1, 1], 128, attend.few_shared);
-                let Some(few) = &kernels.attend_few else {
-                    return Err(CudaError::Shape("this GPU has less shared memory than expected".into()));
-                };
-                stream.launch(few, shape, &arguments)?;
-            }
-            Decodes::Short(segments) => {
-                let units = self.rows() * model.kv_heads * model.parts();
-                let shape = blocks([units, 1, 1], segments as u32 * 32, segments * attend.short_shared);
-                stream.launch(&kernels.attend_short[segments - 1], shape, &arguments)?;
-            }
-            Decodes::Segments => {
-                // As many blocks as run at once: each takes items in turn.
-                let per_part = (stream.device().properties().shared_bytes / attend.decode_shared).clamp(1, 2);
-                let shape =
-                    blocks([parts * per_part, 1, 1], attend.decode_warps as u32 * 32, attend.decode_shared);
-                stream.launch(&kernels.attend_decode, shape, &arguments)?;
-            }
-        }
+        let units = self.rows() * model.kv_heads * model.parts();
+        kernels.attend_decode.launch(stream, self.filled.decodes, units, &arguments)?;
         if self.filled.prompts {
             kernels.attend_prompt.launch(stream, &arguments)?;
         }

@@ -18,7 +18,7 @@ impl Device {
         // SAFETY: the pointer is to a local.
         let status = unsafe { (self.api().stream_create)(&raw mut handle, STREAM_NON_BLOCKING) };
         self.check("cuStreamCreate", status)?;
-        Ok(Stream { device: self.clone(), handle, overlaps: false })
+        Ok(Stream { device: self.clone(), handle })
     }
 
     /// A mark in a stream.
@@ -41,8 +41,6 @@ const OVERLAPS_FROM: u32 = 90;
 pub struct Stream {
     device: Device,
     handle: Handle,
-    /// Whether a kernel may begin before the one in front of it is done.
-    overlaps: bool,
 }
 
 // SAFETY: a stream may be used from any thread, one at a time or not.
@@ -52,11 +50,6 @@ impl Stream {
     /// The device's name for it, for libraries that queue into it.
     pub(crate) fn handle(&self) -> *mut c_void {
         self.handle
-    }
-
-    /// Whether a kernel may begin before the one in front of it is done. Where the device can't, it makes no difference.
-    pub fn set_overlaps(&mut self, overlaps: bool) {
-        self.overlaps = overlaps && self.device.properties().capability >= OVERLAPS_FROM;
     }
 
     /// The device that it belongs to.
@@ -150,8 +143,9 @@ impl Stream {
 
     /// Queues a kernel.
     ///
-    /// Where the device can, its blocks take their places while the kernel before it ends; every kernel of this crate waits for that one's
-    /// results before it reads or writes anything but weights.
+    /// Where the device can, its blocks take their places while the kernel before it ends. Every kernel of this crate waits for that one's
+    /// results before it writes anything, and before it reads anything but weights, a step's arrays, and keys and values of earlier steps.
+    /// A step's arrays are copied to the device before its first kernel, and a copy waits for all that was queued before it.
     pub fn launch<A: Arguments>(
         &self,
         function: &Function,
@@ -167,7 +161,7 @@ impl Stream {
             shared_bytes: shape.shared_bytes as c_uint,
             stream: self.handle,
             attributes: &raw const OVERLAPPING,
-            attribute_count: c_uint::from(self.overlaps),
+            attribute_count: c_uint::from(self.device.properties().capability >= OVERLAPS_FROM),
         };
         // SAFETY: the kernel takes one structure of type `A`, which the driver copies before it returns.
         let status = unsafe {

@@ -7,6 +7,9 @@ use crate::kv::KvForm;
 /// Halves of blocks that a warp of the decode kernel has in flight, as in `attend.cu`.
 const RING: usize = 6;
 
+/// The same of the kernels for rows of few segments.
+const SHORT_RING: usize = 3;
+
 /// Warps of the kernel for few rows, as in `attend.cu`.
 const FEW_WARPS: usize = 4;
 
@@ -48,7 +51,7 @@ impl AttendShape {
             )));
         };
         let few_shared = FEW_WARPS * RING * half;
-        let short_shared = TILES * half;
+        let short_shared = SHORT_RING * half;
         Ok(Self {
             decode_warps,
             decode_shared: decode_warps * RING * half,
@@ -78,10 +81,10 @@ mod tests {
         };
         assert_eq!(shape(128, HOPPER), (4, 1, 4, 2));
         assert_eq!(shape(64, HOPPER), (4, 2, 4, 2));
-        assert_eq!(shape(256, HOPPER), (2, 0, 3, 1));
+        assert_eq!(shape(256, HOPPER), (2, 0, 4, 1));
         assert_eq!(shape(128, AMPERE), (2, 0, 4, 2));
-        assert_eq!(shape(256, AMPERE), (1, 0, 2, 1));
-        assert_eq!(shape(128, GAMING), (1, 0, 2, 1));
+        assert_eq!(shape(256, AMPERE), (1, 0, 3, 1));
+        assert_eq!(shape(128, GAMING), (1, 0, 3, 1));
         assert_eq!(shape(64, GAMING), (2, 0, 4, 2));
     }
 

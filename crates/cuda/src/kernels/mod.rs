@@ -17,6 +17,7 @@ pub use self::products::{LinearKernel, ProductKernels};
 pub use self::route::{RouteKernel, RouteShape};
 
 use crate::compile::{Compiler, Source};
+use crate::decodes::DecodeKernels;
 use crate::driver::{Address, Device, Function, Module};
 use crate::error::CudaError;
 use crate::kv::KvForm;
@@ -193,13 +194,14 @@ pub fn sources(constants: Constants, prompts: PromptForm) -> Result<Vec<Source>,
     let shape = constants.attend_shape()?;
     let threads = constants.row_threads();
     let groups = constants.hidden.div_ceil(4 * threads);
+    let [decode, short] = DecodeKernels::sources(constants, &shape);
     let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
     Ok(vec![
         source("rows", &with_activation(include_str!("../../kernels/rows.cu")), rows),
         linear_source(constants.shared_bytes),
         kv_source("route", include_str!("../../kernels/route.cu"), constants),
-        attend(constants, &shape, "DECODE"),
-        attend(constants, &shape, "SHORT"),
+        decode,
+        short,
         prompts.source(constants, &shape),
         source("experts", include_str!("../../kernels/experts.cu"), Vec::new()),
         source("sample", include_str!("../../kernels/sample.cu"), Vec::new()),
@@ -224,13 +226,8 @@ pub struct Kernels {
     /// For heads whose values fit into registers evenly.
     pub route: Option<RouteKernel>,
     pub route_any: Function,
-    pub attend_decode: Function,
-    /// For few rows of up to four segments; none where their keys and values don't fit into shared memory.
-    pub attend_few: Option<Function>,
-    /// For rows of up to one, two, three and four segments, as far as these fit into shared memory.
-    pub attend_short: Vec<Function>,
+    pub attend_decode: DecodeKernels,
     pub attend_prompt: PromptKernel,
-    pub attend_shape: AttendShape,
     pub router: Function,
     pub lists: Function,
     pub combine: Function,
@@ -253,9 +250,6 @@ pub struct Variants<'a> {
 /// Dynamic shared memory of the router at most: a row of 16,384 values and a logit for each expert.
 const ROUTER_SHARED: usize = 72 << 10;
 
-/// Kernels for rows of up to one, two, three and four segments.
-const SHORT: [&str; 4] = ["attend_short_1", "attend_short_2", "attend_short_3", "attend_short_4"];
-
 impl Kernels {
     /// Compiles what the cache does not have, and loads all.
     pub fn load(
@@ -265,7 +259,6 @@ impl Kernels {
         variants: Variants<'_>,
     ) -> Result<Self, CudaError> {
         let Variants { forms, warpgroups, prompts } = variants;
-        let attend_shape = constants.attend_shape()?;
         let mut sources = sources(constants, prompts)?;
         sources.extend(forms.iter().map(|form| packed_source(*form, constants.shared_bytes)));
         sources.extend(forms.iter().filter(|_| warpgroups).map(|form| warpgroups_source(*form)));
@@ -291,17 +284,8 @@ impl Kernels {
             products: ProductKernels::load(linear, packed.collect::<Result<_, _>>()?, shared_bytes)?,
             route: RouteKernel::load(route, constants.head_dim)?,
             route_any: route.function("route_any", 0)?,
-            attend_decode: attend.function("attend_decode", attend_shape.decode_shared)?,
-            attend_few: (attend_shape.few_blocks > 0)
-                .then(|| attend.function("attend_few", attend_shape.few_shared))
-                .transpose()?,
-            attend_short: SHORT
-                .into_iter()
-                .zip(1..=attend_shape.short_segments)
-                .map(|(name, segments)| short.function(name, segments * attend_shape.short_shared))
-                .collect::<Result<_, _>>()?,
+            attend_decode: DecodeKernels::find([attend, short], constants.attend_shape()?)?,
             attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
-            attend_shape,
             router: experts.function("router", ROUTER_SHARED)?,
             lists: experts.function("lists", 0)?,
             combine: experts.function("combine", 0)?,

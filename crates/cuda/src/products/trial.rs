@@ -61,8 +61,7 @@ impl Laboratory {
             PackedKernels::load(module, warpgroups.get(index), *form, shared_bytes)
         });
         let kernels = ProductKernels::load(&modules[0], packed.collect::<Result<_, _>>()?, shared_bytes)?;
-        let mut stream = device.stream()?;
-        stream.set_overlaps(options.overlap);
+        let stream = device.stream()?;
         Ok(Self { stream, kernels })
     }
 

@@ -8,47 +8,32 @@ use crate::error::CudaError;
 use crate::kernels::{self, Attend, AttendShape, Constants, PROMPT_ROWS, SEGMENT};
 use crate::kv::KvForm;
 
-/// How the two computing warpgroups of a block share its tensor cores; the constants of `attend_hopper.cu`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Schedule {
-    /// They take turns at issuing products.
-    pub ping_pong: bool,
-    /// Scores of the next segment are computed beside the weighted values of this one.
-    pub overlap: bool,
-}
-
-impl Default for Schedule {
-    fn default() -> Self {
-        Self { ping_pong: true, overlap: false }
-    }
-}
-
 /// Which instructions a prompt's products are computed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PromptForm {
     /// Those of a warp: on every GPU, for every head dimension.
     Warps,
     /// Those of a warpgroup: on Hopper alone, for heads of 64 and 128 values.
-    Warpgroups(Schedule),
+    Warpgroups,
 }
 
 impl PromptForm {
     /// The fastest form for a GPU and a head dimension. Heads of 80, 96 and 256 values fill no whole panels, or too many registers.
     pub fn fastest(properties: &Properties, head_dim: usize) -> Self {
         match (properties.capability, head_dim) {
-            (90, 64 | 128) => Self::Warpgroups(Schedule::default()),
+            (90, 64 | 128) => Self::Warpgroups,
             _ => Self::Warps,
         }
     }
 
     /// What is compiled for it.
     pub fn source(self, constants: Constants, shape: &AttendShape) -> Source {
-        let Self::Warpgroups(schedule) = self else { return kernels::attend(constants, shape, "PROMPT") };
+        if self == Self::Warps {
+            return kernels::attend(constants, shape, "PROMPT");
+        }
         let mut source = kernels::attend(constants, shape, "HOPPER");
         let more = [include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/attend_hopper.cu")];
         source.text = format!("{}\n{}", source.text, more.join("\n"));
-        source.defines.push(format!("PING_PONG={}", u32::from(schedule.ping_pong)));
-        source.defines.push(format!("OVERLAP={}", u32::from(schedule.overlap)));
         source
     }
 
@@ -57,7 +42,7 @@ impl PromptForm {
         match self {
             Self::Warps => shape.prompt_shared,
             // Two slots of queries, keys and values each, and their barriers.
-            Self::Warpgroups(_) => {
+            Self::Warpgroups => {
                 let slots = 2 * (PROMPT_ROWS + 2 * SEGMENT) * head_dim * 2 + 12 * 8;
                 match kv {
                     KvForm::Bf16 => slots,
@@ -71,14 +56,14 @@ impl PromptForm {
     fn threads(self) -> u32 {
         match self {
             Self::Warps => 256,
-            Self::Warpgroups(_) => 384,
+            Self::Warpgroups => 384,
         }
     }
 
     fn entry(self) -> &'static str {
         match self {
             Self::Warps => "attend_prompt",
-            Self::Warpgroups(_) => "attend_prompt_hopper",
+            Self::Warpgroups => "attend_prompt_hopper",
         }
     }
 }
@@ -126,7 +111,7 @@ mod tests {
     fn hopper_alone_attends_by_warpgroups_and_only_heads_that_fill_panels() {
         for head_dim in [64, 128] {
             let form = fastest(90, head_dim);
-            assert_eq!(form, PromptForm::Warpgroups(Schedule::default()));
+            assert_eq!(form, PromptForm::Warpgroups);
             for kv in KvForm::ALL {
                 let shared_bytes = 227 << 10;
                 let constants = Constants { head_dim, hidden: 64, capped: false, kv, shared_bytes };

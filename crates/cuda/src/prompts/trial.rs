@@ -1,15 +1,16 @@
-//! Prompt attention by itself, on random queries, keys and values: for tests and measurements.
+//! Attention by itself, on random queries, keys and values: for tests and measurements.
 
 use ropeway_executor::{Batch, BlockId};
 
 use super::{PromptForm, PromptKernel};
 use crate::compile::Compiler;
-use crate::driver::{Address, Buffer, Device, DriverError, Stream};
+use crate::decodes::DecodeKernels;
+use crate::driver::{Buffer, Device, DriverError, Stream};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
 use crate::kernels::{Attend, AttendShape, BLOCK, Constants};
 use crate::kv::KvForm;
-use crate::sections::{Filler, Sections};
+use crate::sections::{Decodes, Filled, Filler, Sections};
 use crate::shape::{ModelShape, RowClass, StepShape};
 
 /// A GPU and its compiler.
@@ -48,7 +49,19 @@ impl Laboratory {
         Ok(())
     }
 
-    /// A kernel for a trial.
+    /// The kernels for a trial's decoded rows.
+    pub fn decode_kernels(&self, trial: &Trial) -> Result<DecodeKernels, CudaError> {
+        let constants = trial.constants(self.stream.device());
+        let shape = constants.attend_shape()?;
+        let load = |source| -> Result<_, CudaError> {
+            let compiled = self.compiler.compiled(&source)?;
+            Ok(self.stream.device().module(&compiled.image)?)
+        };
+        let [decode, short] = DecodeKernels::sources(constants, &shape).map(load);
+        DecodeKernels::find([&decode?, &short?], shape)
+    }
+
+    /// A kernel for a trial's prompts.
     pub fn kernel(&self, form: PromptForm, trial: &Trial) -> Result<PromptKernel, CudaError> {
         let constants = trial.constants(self.stream.device());
         let shape = constants.attend_shape()?;
@@ -208,11 +221,22 @@ impl Trial {
         }
     }
 
+    /// Bytes of its keys and values that are read once, if no heads of a group or rows of a prompt share them.
+    pub fn kv_bytes(&self) -> usize {
+        let keys: usize = self.pieces.iter().map(|piece| piece.after + piece.tokens).sum();
+        keys * self.kv_heads * 2 * self.kv.half_bytes(self.head_dim) / BLOCK
+    }
+
     /// Brings it onto the GPU.
     pub fn upload(&self, stream: &Stream) -> Result<Uploaded, CudaError> {
+        self.upload_layers(stream, 1)
+    }
+
+    /// The same with so many layers of the same keys and values.
+    pub fn upload_layers(&self, stream: &Stream, layers: usize) -> Result<Uploaded, CudaError> {
         let mut numbers = Numbers::new(self.seed);
         let batch = self.batch(&mut numbers);
-        let kv = upload(stream, &self.keys_and_values(&batch, &mut numbers))?;
+        let kv = upload_times(stream, &self.keys_and_values(&batch, &mut numbers), layers)?;
         let values = self.tokens() * self.heads * self.head_dim;
         let mut queries = vec![0; values * 2];
         write(&mut queries, || numbers.bf16().to_le_bytes());
@@ -221,15 +245,20 @@ impl Trial {
         let step = StepShape::new(&model, &attend, tokens, tokens);
         let sections = Sections::new(&model, &step, RowClass::of(tokens));
         let mut words = vec![0u32; sections.bytes() / 4];
-        Filler::fill(sections, &[self.window], &mut words, &batch, &mut Vec::new())
+        let filled = Filler::fill(sections, &[self.window], &mut words, &batch, &mut Vec::new())
             .map_err(|error| CudaError::Shape(error.to_string()))?;
         let arrays: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         Ok(Uploaded {
             arrays: upload(stream, &arrays)?,
             sections,
+            filled,
             queries: upload(stream, &queries)?,
             kv,
+            layers,
             out: stream.device().allocate(values * 2)?,
+            partial_values: stream.device().allocate(step.items * model.queries() * 4)?,
+            partial_scales: stream.device().allocate(step.items * model.heads * 8)?,
+            finished: upload(stream, &vec![0; filled.class.rows() * model.kv_heads * model.parts() * 4])?,
             trial: self.clone(),
         })
     }
@@ -243,10 +272,17 @@ fn write<const N: usize>(bytes: &mut [u8], mut number: impl FnMut() -> [u8; N]) 
 }
 
 fn upload(stream: &Stream, bytes: &[u8]) -> Result<Buffer, DriverError> {
-    let buffer = stream.device().allocate(bytes.len())?;
+    upload_times(stream, bytes, 1)
+}
+
+/// Uploads the same bytes several times, one after another.
+fn upload_times(stream: &Stream, bytes: &[u8], times: usize) -> Result<Buffer, DriverError> {
+    let buffer = stream.device().allocate(times * bytes.len())?;
     let mut pinned = stream.device().allocate_pinned(bytes.len())?;
     pinned.bytes_mut().copy_from_slice(bytes);
-    stream.upload(buffer.address(), &pinned, 0, bytes.len())?;
+    for time in 0..times {
+        stream.upload(buffer.address().plus(time * bytes.len()), &pinned, 0, bytes.len())?;
+    }
     stream.synchronize()?;
     Ok(buffer)
 }
@@ -255,26 +291,31 @@ fn upload(stream: &Stream, bytes: &[u8]) -> Result<Buffer, DriverError> {
 pub struct Uploaded {
     trial: Trial,
     sections: Sections,
+    filled: Filled,
     arrays: Buffer,
     queries: Buffer,
     kv: Buffer,
+    layers: usize,
     out: Buffer,
+    partial_values: Buffer,
+    partial_scales: Buffer,
+    finished: Buffer,
 }
 
 impl Uploaded {
-    fn arguments(&self) -> Attend {
+    fn arguments(&self, layer: usize) -> Attend {
         let array = |word: usize| self.arrays.address().plus(word * 4);
         Attend {
             queries: self.queries.address(),
-            kv: self.kv.address(),
+            kv: self.kv.address().plus(layer * (self.kv.bytes() / self.layers)),
             out: self.out.address(),
             tables: array(self.sections.tables()),
             counts: array(self.sections.counts(0)),
             items: array(self.sections.items(0)),
             prompts: array(self.sections.prompts()),
-            values: Address::NULL,
-            scales: Address::NULL,
-            finished: Address::NULL,
+            values: self.partial_values.address(),
+            scales: self.partial_scales.address(),
+            finished: self.finished.address(),
             heads: self.trial.heads as u32,
             kv_heads: self.trial.kv_heads as u32,
             window: self.trial.window.unwrap_or(0) as u32,
@@ -285,13 +326,35 @@ impl Uploaded {
 
     /// Queues a kernel.
     pub fn launch(&self, stream: &Stream, kernel: &PromptKernel) -> Result<(), CudaError> {
-        Ok(kernel.launch(stream, &self.arguments())?)
+        Ok(kernel.launch(stream, &self.arguments(0))?)
     }
 
-    /// What a kernel gives: bf16 values of every token and head. Values that it does not write are NaN.
+    /// Queues the decoded rows of every layer.
+    pub fn launch_decodes(&self, stream: &Stream, kernels: &DecodeKernels) -> Result<(), CudaError> {
+        let model = self.trial.model();
+        let units = self.filled.class.rows() * model.kv_heads * model.parts();
+        (0..self.layers)
+            .try_for_each(|layer| kernels.launch(stream, self.filled.decodes, units, &self.arguments(layer)))
+    }
+
+    /// How its decoded rows attend.
+    pub fn decodes(&self) -> Decodes {
+        self.filled.decodes
+    }
+
+    /// What a kernel gives.
     pub fn run(&self, stream: &Stream, kernel: &PromptKernel) -> Result<Vec<u16>, CudaError> {
+        self.results(stream, || self.launch(stream, kernel))
+    }
+
+    /// What is computed by a launch: bf16 values of every token and head. Values that it does not write are NaN.
+    pub fn results(
+        &self,
+        stream: &Stream,
+        launch: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<Vec<u16>, CudaError> {
         stream.fill(self.out.address(), 0xff, self.out.bytes())?;
-        self.launch(stream, kernel)?;
+        launch()?;
         let mut pinned = stream.device().allocate_pinned(self.out.bytes())?;
         stream.download(&mut pinned, self.out.address(), self.out.bytes())?;
         stream.synchronize()?;

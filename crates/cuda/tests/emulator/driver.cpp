@@ -1,5 +1,6 @@
 // The part of the CUDA driver that `src/driver.rs` uses, on the CPU: memory is the host's, streams run at once, a captured graph is a
-// list of what to do. A module is a shared library that `compiler.cpp` made of the kernels.
+// list of what to do. A module is a shared library that `compiler.cpp` made of the kernels. A kernel is held back until the next thing
+// is done in its context, so that one that may begin early does so before it.
 #include <dlfcn.h>
 #include <unistd.h>
 #include <chrono>
@@ -14,17 +15,26 @@
 typedef int Result;
 typedef uint64_t Address;
 struct Module { void *library; };
-struct Function { Module *module; void (*kernel)(const void *); unsigned bytes; };
+struct Function { Module *module; void (*kernel)(const void *); unsigned bytes; bool early; };
 struct Event { std::chrono::steady_clock::time_point passed; };
 typedef std::vector<std::function<void()>> Graph;
 static thread_local Graph *capturing;
-static void act(std::function<void()> what) { if (capturing) capturing->push_back(what); else what(); }
 
 // A device that is lost is lost to one context, for ever. The file that ROPEWAY_EMULATED_LOSS names makes the next one lost that is waited
 // for; it is gone then, unless `always` is written in it.
-struct Context { bool lost; };
+struct Context { bool lost; std::function<void()> kernel; };
 static thread_local Context *current;
+// Runs the kernel that is held back.
+static void flush() {
+    if (!current || !current->kernel) return;
+    auto kernel = std::move(current->kernel);
+    current->kernel = nullptr;
+    kernel();
+}
+static void queue(std::function<void()> what) { if (capturing) capturing->push_back(what); else what(); }
+static void act(std::function<void()> what) { queue([=] { flush(); what(); }); }
 static Result status() {
+    flush();
     const char *loss = getenv("ROPEWAY_EMULATED_LOSS");
     FILE *file = loss && !current->lost ? fopen(loss, "r") : nullptr;
     if (file) {
@@ -72,7 +82,7 @@ Result cuDeviceGetAttribute(int *value, int attribute, int) {
     *value = attribute == 75 ? card().capability / 10 : attribute == 76 ? card().capability % 10 : attribute == 16 ? 3 : attribute == 97 ? card().shared : 0;
     return 0;
 }
-Result cuCtxCreate_v2(void **context, unsigned, int) { *context = current = new Context{false}; return 0; }
+Result cuCtxCreate_v2(void **context, unsigned, int) { *context = current = new Context{false, nullptr}; return 0; }
 Result cuCtxPopCurrent_v2(void **context) { *context = current; current = nullptr; return 0; }
 Result cuCtxDestroy_v2(void *context) { if (context == current) current = nullptr; delete (Context *)context; return 0; }
 Result cuCtxSetCurrent(void *context) { current = (Context *)context; return 0; }
@@ -84,9 +94,9 @@ Result cuMemAlloc_v2(Address *address, size_t bytes) { NEEDS_A_CONTEXT;
     *address = (Address)p;
     return 0;
 }
-Result cuMemFree_v2(Address address) { free((void *)address); return 0; }
+Result cuMemFree_v2(Address address) { flush(); free((void *)address); return 0; }
 Result cuMemHostAlloc(void **p, size_t bytes, unsigned) { NEEDS_A_CONTEXT; return posix_memalign(p, 256, bytes ? bytes : 1) ? 2 : 0; }
-Result cuMemFreeHost(void *p) { free(p); return 0; }
+Result cuMemFreeHost(void *p) { flush(); free(p); return 0; }
 Result cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, void *) { NEEDS_A_CONTEXT; act([=] { memcpy((void *)to, from, bytes); }); return 0; }
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, void *) { NEEDS_A_CONTEXT; act([=] { memcpy(to, (void *)from, bytes); }); return 0; }
 Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void *) { act([=] { memcpy((void *)to, (void *)from, bytes); }); return 0; }
@@ -123,13 +133,14 @@ Result cuModuleLoadData(void **module, const void *image) { NEEDS_A_CONTEXT;
     *module = new Module{library};
     return 0;
 }
-Result cuModuleUnload(void *module) { delete (Module *)module; return 0; }
+Result cuModuleUnload(void *module) { flush(); delete (Module *)module; return 0; }
 Result cuModuleGetFunction(void **function, void *module, const char *name) {
     Module *m = (Module *)module;
     auto kernel = (void (*)(const void *))dlsym(m->library, name);
     auto bytes = (const unsigned *)dlsym(m->library, (std::string(name) + "_bytes").c_str());
-    if (!kernel || !bytes) return 500;
-    *function = new Function{m, kernel, *bytes};
+    auto early = (const bool *)dlsym(m->library, (std::string(name) + "_early").c_str());
+    if (!kernel || !bytes || !early) return 500;
+    *function = new Function{m, kernel, *bytes, *early};
     return 0;
 }
 Result cuFuncSetAttribute(void *, int, int) { return 0; }
@@ -144,9 +155,17 @@ Result cuLaunchKernelEx(const LaunchConfig *config, void *function, void **param
     Function *f = (Function *)function;
     if (config->shared > (unsigned)card().shared) return 1;
     const unsigned gx = config->grid[0], gy = config->grid[1], gz = config->grid[2], threads = config->block[0];
-    auto emulate = (void (*)(void (*)(const void *), const void *, const unsigned *, unsigned))dlsym(f->module->library, "ropeway_emulate");
-    std::string arguments((const char *)parameters[0], f->bytes);
-    act([=] { unsigned grid[3] = {gx, gy, gz}; emulate(f->kernel, arguments.data(), grid, threads); });
+    const std::string arguments((const char *)parameters[0], f->bytes);
+    typedef void (*Kernel)(const void *);
+    auto begin = (void *(*)(Kernel, const void *, const unsigned *, unsigned))dlsym(f->module->library, "ropeway_emulate_early");
+    auto emulate = (void (*)(Kernel, const void *, const unsigned *, unsigned, void *))dlsym(f->module->library, "ropeway_emulate");
+    const bool early = f->early && config->attribute_count > 0;
+    queue([=] {
+        const unsigned grid[3] = {gx, gy, gz};
+        void *begun = early ? begin(f->kernel, arguments.data(), grid, threads) : nullptr;
+        flush();
+        current->kernel = [=] { const unsigned grid[3] = {gx, gy, gz}; emulate(f->kernel, arguments.data(), grid, threads, begun); };
+    });
     return 0;
 }
 Result cuGetErrorString(Result, const char **text) { *text = "an error of the emulator"; return 0; }

@@ -6,8 +6,6 @@
 #define DYNAMIC_PANELS(name) char *name = emulator::shared
 
 namespace emulator {
-[[noreturn]] static void fail(const char *problem) { fprintf(stderr, "emulator: %s\n", problem); abort(); }
-
 // Address, without the swizzle, of the value at (row, input) of a matrix; `row` counts along M or N.
 static u32 offset(u64 descriptor, u32 row, u32 input, bool transposed) {
     const u32 start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;

@@ -26,8 +26,6 @@ pub fn options() -> Option<CudaOptions> {
         step_rows: 64,
         kv_tokens: Some(256),
         cache: Some(folder.join("kernels")),
-        overlap: true,
-        warpgroups: true,
         ..CudaOptions::default()
     })
 }

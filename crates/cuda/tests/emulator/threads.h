@@ -1,7 +1,8 @@
 // A block's threads as fibers: enough of CUDA to run the kernels on a CPU, barriers and warp operations included.
 //
 // It sees indexing, masks, the depth of copy pipelines and barriers that not all threads reach; it sees neither races between
-// warps nor speed. Blocks run one after another. Asynchronous copies happen when they are waited for, not before.
+// warps nor speed. Blocks run one after another. Asynchronous copies happen when they are waited for, not before; those that a kernel
+// begins before it waits for the one in front of it bring what was there before that one ran.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -26,13 +27,14 @@ typedef int32_t i32;
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define DEVICE static inline
 #define LANES_ALL 0xffffffffu
-#define KERNEL(name, Arguments, threads)                                                       \
+#define KERNEL(name, Arguments, threads) KERNEL_THAT(false, name, Arguments)
+#define EARLY_KERNEL(name, Arguments, threads) KERNEL_THAT(true, name, Arguments)
+#define KERNEL_THAT(begins_early, name, Arguments)                                             \
     static void name##_body(const Arguments &a);                                               \
     extern "C" void name(const void *p) { name##_body(*(const Arguments *)p); }                \
     extern "C" const unsigned name##_bytes = sizeof(Arguments);                                \
+    extern "C" const bool name##_early = begins_early;                                         \
     static void name##_body(const Arguments &a)
-#define EARLY_KERNEL KERNEL
-static inline void after_the_kernel_before() {}
 #define DYNAMIC_SHARED(name) char *name = emulator::shared
 
 struct dim3 { unsigned x, y, z; };
@@ -68,7 +70,15 @@ static inline u64 atomicMin(u64 *p, u64 v) { u64 old = *p; if (v < old) *p = v; 
 
 namespace emulator {
 enum Wait { NOTHING, WARP, BLOCK_OF_THREADS, EVENT };
-struct Copy { void *to; const void *from; size_t bytes; bool valid; };
+struct Copy { void *to; const void *from; size_t bytes; bool valid, early; char found[16]; };
+enum Pass { EARLY_PART, WHOLE };
+static Pass pass = WHOLE;
+// The copies that each thread of each block began before it waited for the kernel in front, with what they found.
+typedef std::vector<std::vector<Copy>> EarlyCopies;
+static EarlyCopies *early_copies;  // null where kernels don't overlap
+static size_t block_number;
+[[noreturn]] static void fail(const char *problem) { fprintf(stderr, "emulator: %s\n", problem); abort(); }
+
 // A product of a warpgroup (`hopper.h`).
 struct Product {
     float *d;
@@ -81,6 +91,8 @@ struct Fiber {
     void *stack_pointer = nullptr;
     std::unique_ptr<char[]> stack;
     bool done = false;
+    bool waited = false;  // for the kernel in front
+    size_t early = 0;     // copies that it began before
     Wait wait = NOTHING;
     dim3 index;
     u32 number;
@@ -120,11 +132,12 @@ template <class Condition> static void wait_until(Condition condition) {
     current->event = condition;
     pause(EVENT);
 }
-static void enter() { body(arguments); current->done = true; for (;;) ropeway_switch(&current->stack_pointer, home); }
+[[noreturn]] static void leave() { current->done = true; for (;;) ropeway_switch(&current->stack_pointer, home); }
+static void enter() { body(arguments), leave(); }
 static void prepare(Fiber &fiber, u32 number) {
     fiber.number = number, fiber.index = {number, 0, 0};
     if (!fiber.stack) fiber.stack.reset(new char[STACK]);
-    fiber.done = false, fiber.wait = NOTHING, fiber.groups.clear(), fiber.open.clear();
+    fiber.done = fiber.waited = false, fiber.early = 0, fiber.wait = NOTHING, fiber.groups.clear(), fiber.open.clear();
     fiber.products.clear(), fiber.product_groups.clear(), fiber.copied.clear();
     uintptr_t top = ((uintptr_t)fiber.stack.get() + STACK) & ~(uintptr_t)15;
     void **sp = (void **)(top - 8);
@@ -165,8 +178,29 @@ template <class T> static void deposit(const T *values, int count) { memcpy(warp
 template <class T> static const T *of_lane(u32 lane) { return (const T *)warps[current->number / 32].lane[lane]; }
 }  // namespace emulator
 
-extern "C" void ropeway_emulate(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
-    emulator::body = kernel, emulator::arguments = arguments;
+static inline void after_the_kernel_before() {
+    emulator::current->waited = true;
+    if (emulator::pass == emulator::EARLY_PART) emulator::leave();
+}
+namespace emulator {
+static void begin_copy(Copy copy) {
+    if (!current->waited && early_copies) {
+        auto &known = (*early_copies)[block_number * block_size.x + current->number];
+        copy.early = true;
+        if (pass == EARLY_PART) {
+            if (copy.valid) memcpy(copy.found, copy.from, copy.bytes);
+            known.push_back(copy);
+        } else {
+            if (current->early >= known.size() || known[current->early].from != copy.from) fail("what is copied early depends on the kernel before");
+            memcpy(copy.found, known[current->early++].found, 16);
+        }
+    }
+    current->open.push_back(copy);
+}
+}  // namespace emulator
+
+static void run_grid(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
+    emulator::body = kernel, emulator::arguments = arguments, emulator::block_number = 0;
     emulator::grid_size = {grid[0], grid[1], grid[2]}, emulator::block_size = {threads, 1, 1};
     for (unsigned z = 0; z < grid[2]; z++)
         for (unsigned y = 0; y < grid[1]; y++)
@@ -175,7 +209,22 @@ extern "C" void ropeway_emulate(void (*kernel)(const void *), const void *argume
                 memset(emulator::shared, 0xff, sizeof emulator::shared);  // what was not written is NaN
                 memset(emulator::unpublished, 0, sizeof emulator::unpublished), emulator::copies++;
                 emulator::run_block(threads);
+                emulator::block_number++;
             }
+}
+// What a kernel does before it waits for the one in front of it; then all of it, with what the first part gave, or null.
+extern "C" void *ropeway_emulate_early(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
+    auto *copies = new emulator::EarlyCopies((size_t)grid[0] * grid[1] * grid[2] * threads);
+    emulator::early_copies = copies, emulator::pass = emulator::EARLY_PART;
+    run_grid(kernel, arguments, grid, threads);
+    emulator::early_copies = nullptr, emulator::pass = emulator::WHOLE;
+    return copies;
+}
+extern "C" void ropeway_emulate(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads, void *early) {
+    emulator::early_copies = (emulator::EarlyCopies *)early;
+    run_grid(kernel, arguments, grid, threads);
+    emulator::early_copies = nullptr;
+    delete (emulator::EarlyCopies *)early;
 }
 #define threadIdx (emulator::current->index)
 #define blockIdx emulator::block_index
@@ -195,15 +244,15 @@ static inline u32 __ballot_sync(u32, bool v) {
 }
 
 // --- the prelude's instructions ---
-static inline void copy16(void *to, const void *from, bool valid) { emulator::current->open.push_back({to, from, 16, valid}); }
-static inline void copy4(void *to, const void *from, bool valid) { emulator::current->open.push_back({to, from, 4, valid}); }
+static inline void copy16(void *to, const void *from, bool valid) { emulator::begin_copy({to, from, 16, valid}); }
+static inline void copy4(void *to, const void *from, bool valid) { emulator::begin_copy({to, from, 4, valid}); }
 static inline void copy16_if(void *to, const void *from, bool wanted) { if (wanted) copy16(to, from, true); }
 static inline void copy_commit() { auto &fiber = *emulator::current; fiber.groups.push_back(std::move(fiber.open)); fiber.open.clear(); }
 template <int N> static void copy_wait() {
     auto &groups = emulator::current->groups;
     while (groups.size() > (size_t)N) {
         for (auto &copy : groups.front()) {
-            if (copy.valid) memcpy(copy.to, copy.from, copy.bytes); else memset(copy.to, 0, copy.bytes);
+            if (copy.valid) memcpy(copy.to, copy.early ? copy.found : copy.from, copy.bytes); else memset(copy.to, 0, copy.bytes);
             emulator::note_write(copy.to);
         }
         groups.erase(groups.begin());

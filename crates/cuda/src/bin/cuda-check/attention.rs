@@ -1,11 +1,15 @@
-//! Prompt attention by itself: all forms bit for bit over random cases, and their speed at the shapes of known models.
+//! Attention by itself: all forms of prompts' bit for bit over random cases, and the speed of prompts and decoded rows at the shapes of
+//! known models.
 
 use ropeway_cuda::driver::Stream;
-use ropeway_cuda::prompts::trial::{Bounds, Laboratory, Piece, Trial, Uploaded};
-use ropeway_cuda::prompts::{PromptForm, PromptKernel, Schedule};
+use ropeway_cuda::prompts::PromptForm;
+use ropeway_cuda::prompts::trial::{Bounds, Laboratory, Piece, Trial};
 use ropeway_cuda::{CudaError, KvForm};
 
 use crate::{Failed, Task};
+
+/// The form that every GPU has, then Hopper's own.
+const FORMS: [PromptForm; 2] = [PromptForm::Warps, PromptForm::Warpgroups];
 
 /// Random cases.
 const CASES: u64 = 40;
@@ -27,11 +31,27 @@ struct Heads {
     dim: usize,
 }
 
+impl Heads {
+    fn trial(&self, pieces: Vec<Piece>, kv: KvForm) -> Trial {
+        let (heads, kv_heads, head_dim) = (self.query, self.key, self.dim);
+        Trial { heads, kv_heads, head_dim, window: None, cap: None, pieces, kv, seed: 1 }
+    }
+}
+
 const MODELS: [Heads; 3] = [
     Heads { name: "1.5b", query: 12, key: 2, dim: 128 },
     Heads { name: "8b", query: 32, key: 8, dim: 128 },
     Heads { name: "135m", query: 9, key: 3, dim: 64 },
 ];
+
+/// Rows and keys of decoded steps.
+const DECODES: [(usize, usize); 5] = [(1, 256), (64, 256), (256, 256), (1, 4096), (64, 4096)];
+
+/// Keys and values that decoded steps read before any of them again: more than caches hold.
+const UNCACHED_BYTES: usize = 256 << 20;
+
+/// Layers at most.
+const LAYERS: usize = 128;
 
 /// The steps of a prompt of 17,616 tokens.
 const PIECES: [Piece; 3] = [
@@ -46,16 +66,10 @@ pub fn check(task: &Task) -> Result<(), Failed> {
         println!("skipped: only Hopper has two forms of prompt attention");
         return Ok(());
     }
-    laboratory.prepare(&forms())?;
+    laboratory.prepare(&FORMS)?;
     compare(&laboratory)?;
-    measure(&laboratory, task.options.kv)
-}
-
-/// The form that every GPU has, then the product's own for Hopper, then its variants.
-fn forms() -> Vec<PromptForm> {
-    let schedules = [(true, true), (false, true), (true, false), (false, false)];
-    let schedules = schedules.map(|(ping_pong, overlap)| Schedule { ping_pong, overlap });
-    std::iter::once(PromptForm::Warps).chain(schedules.map(PromptForm::Warpgroups)).collect()
+    measure(&laboratory, task.options.kv)?;
+    measure_decodes(&laboratory, task.options.kv)
 }
 
 fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
@@ -64,7 +78,7 @@ fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
         let trial = Trial::random(seed, BOUNDS);
         let uploaded = trial.upload(stream)?;
         let want = uploaded.run(stream, &laboratory.kernel(PromptForm::Warps, &trial)?)?;
-        for form in &forms()[1..] {
+        for form in &FORMS[1..] {
             let kernel = laboratory.kernel(*form, &trial)?;
             for _ in 0..ROUNDS {
                 if uploaded.run(stream, &kernel)? != want {
@@ -79,22 +93,14 @@ fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
 
 fn measure(laboratory: &Laboratory, kv: KvForm) -> Result<(), Failed> {
     for (heads, piece) in MODELS.iter().flat_map(|heads| PIECES.map(|piece| (heads, piece))) {
-        let trial = Trial {
-            heads: heads.query,
-            kv_heads: heads.key,
-            head_dim: heads.dim,
-            window: None,
-            cap: None,
-            pieces: vec![piece],
-            kv,
-            seed: 1,
-        };
+        let trial = heads.trial(vec![piece], kv);
         let uploaded = trial.upload(&laboratory.stream)?;
         let want = uploaded.run(&laboratory.stream, &laboratory.kernel(PromptForm::Warps, &trial)?)?;
-        for form in forms() {
+        for form in FORMS {
             let kernel = laboratory.kernel(form, &trial)?;
             let same = uploaded.run(&laboratory.stream, &kernel)? == want;
-            let seconds = fastest(&laboratory.stream, &uploaded, &kernel)?;
+            let launch = || uploaded.launch(&laboratory.stream, &kernel);
+            let seconds = fastest(&laboratory.stream, launch)?;
             println!(
                 "RES attention {} {} after {}, {kv:?}, {form:?}: {:.3} ms, {:.0} TFLOP/s; the bits of warps: {same}",
                 heads.name,
@@ -111,14 +117,35 @@ fn measure(laboratory: &Laboratory, kv: KvForm) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Prints what a layer's decoded rows take, in a graph of many layers.
+fn measure_decodes(laboratory: &Laboratory, kv: KvForm) -> Result<(), Failed> {
+    let stream = &laboratory.stream;
+    for (heads, (rows, keys)) in MODELS.iter().flat_map(|heads| DECODES.map(|shape| (heads, shape))) {
+        let trial = heads.trial(vec![Piece { after: keys - 1, tokens: 1 }; rows], kv);
+        let layers = UNCACHED_BYTES.div_ceil(trial.kv_bytes()).min(LAYERS);
+        let (uploaded, kernels) = (trial.upload_layers(stream, layers)?, laboratory.decode_kernels(&trial)?);
+        let graph = stream.capture(|| uploaded.launch_decodes(stream, &kernels))?;
+        let launch = || stream.launch_graph(&graph).map_err(CudaError::from);
+        let seconds = fastest(stream, launch)? / layers as f64;
+        println!(
+            "RES attention {} {rows} rows of {keys} keys, {kv:?}, {:?}: {:.1} us a layer, {:.2} TB/s",
+            heads.name,
+            uploaded.decodes(),
+            seconds * 1e6,
+            trial.kv_bytes() as f64 / seconds / 1e12
+        );
+    }
+    Ok(())
+}
+
 /// Seconds of the fastest of several launches.
-fn fastest(stream: &Stream, uploaded: &Uploaded, kernel: &PromptKernel) -> Result<f64, Failed> {
+fn fastest(stream: &Stream, launch: impl Fn() -> Result<(), CudaError>) -> Result<f64, Failed> {
     let event = || stream.device().event().map_err(CudaError::from);
     let (before, after) = (event()?, event()?);
     let mut best = f64::INFINITY;
     for _ in 0..LAUNCHES {
         stream.record(&before).map_err(CudaError::from)?;
-        uploaded.launch(stream, kernel)?;
+        launch()?;
         stream.record(&after).map_err(CudaError::from)?;
         after.synchronize().map_err(CudaError::from)?;
         best = best.min(after.seconds_since(&before).map_err(CudaError::from)?);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cuda-check [attention] [products] [families] [encoders] [sampling] [invariance] [transfers] [speed] [loss] [--fixtures FOLDER]
-//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8] [--overlap] [--warpgroups]
+//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8]
 //! ```
 //! Without names, all of them; `loss` ruins a context and comes last. `--quantize` packs the random weights of `invariance` and `speed`,
 //! and leaves `products` that form only; `--kv q8` keeps all decoders' keys and values in 8 bits, and measures attention over such.
@@ -49,8 +49,6 @@ impl Task {
                 "--fixtures" => fixtures = value().into(),
                 "--cache" => options.cache = Some(value().into()),
                 "--encoder" => encoder = Some(value().into()),
-                "--overlap" => options.overlap = true,
-                "--warpgroups" => options.warpgroups = true,
                 "--quantize" => {
                     options.quantize = match value().as_str() {
                         "q4" => Some(Quantize::Q4),
