@@ -129,7 +129,6 @@ impl OnGpu<'_> {
             step_rows: step.rows,
             search: search(),
             cache: cache(),
-            ..defaults
         })
     }
 

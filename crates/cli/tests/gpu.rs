@@ -4,11 +4,13 @@
 mod emulator;
 mod support;
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use serde_json::{Value, json};
-use support::server::Server;
+use support::server::{PATIENCE, Server};
 use support::{Ran, Sandbox};
 
 fn model() -> String {
@@ -74,6 +76,41 @@ fn a_server_survives_a_lost_gpu_and_says_so_when_it_stays_lost() {
         assert!(told["reason"].as_str().unwrap().contains("3 times in a row"), "{body}");
     }
     std::fs::remove_file(emulator::loss()).unwrap();
+}
+
+#[test]
+fn a_server_whose_process_the_driver_serves_no_more_begins_anew_and_the_third_time_stays_down() {
+    let Some(machine) = machine() else { return };
+    let flags = ["--device", "cuda", "--kv-memory", "1MiB"];
+    let server =
+        Server::start_in(Sandbox::new(), &model(), &flags, &[("ROPEWAY_CUDA_LIBS", &machine.libraries)]);
+    let body = json!({ "model": "m", "max_tokens": 4, "temperature": 0, "prompt": "a b" }).to_string();
+    // An answer that is cut off is none: the program that was asked has gone.
+    let ask = || {
+        let mut told = String::new();
+        server.send("/v1/completions", &body).read_to_string(&mut told).ok()?;
+        let status = told.split(' ').nth(1)?.parse::<u16>().ok()?;
+        let answer = told.split_once("\"text\":").map(|(_, rest)| rest.split(',').next().unwrap().to_owned());
+        Some((status, answer))
+    };
+    let lose = || std::fs::write(emulator::loss(), "process").unwrap();
+    let first = ask().unwrap();
+    assert_eq!(first.0, 200);
+    for _ in 0..2 {
+        lose();
+        assert!(ask().unwrap().0 >= 500, "whoever runs when the GPU is lost ends");
+        let start = Instant::now();
+        while ask() != Some(first.clone()) {
+            assert!(start.elapsed() < PATIENCE, "it did not begin anew");
+        }
+        assert_eq!(health(&server).0, 200);
+    }
+    lose();
+    assert!(ask().unwrap().0 >= 500);
+    let (status, body) = health(&server);
+    assert_eq!((status, ask().unwrap().0), (503, 503), "{body}");
+    let told = body["models"].as_object().unwrap().values().next().unwrap();
+    assert_eq!(told["state"], "device lost", "{body}");
 }
 
 #[test]

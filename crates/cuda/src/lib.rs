@@ -48,7 +48,7 @@ mod transfers;
 pub mod weights;
 pub mod workspace;
 
-pub use driver::end_process;
+pub use driver::{end_process, needs_new_process};
 pub use encoder::{CudaEncoder, CudaTextDecoder};
 pub use error::CudaError;
 pub use executor::{CudaExecutor, CudaOptions};

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,20 @@ impl Listening {
             listeners.push(bound.map_err(explain)?);
         }
         Ok(Self { listeners, tls: None })
+    }
+
+    /// Takes over sockets that listen already.
+    pub fn adopt(sockets: Vec<std::net::TcpListener>) -> io::Result<Self> {
+        let adopt = |socket: std::net::TcpListener| {
+            socket.set_nonblocking(true)?;
+            TcpListener::from_std(socket)
+        };
+        Ok(Self { listeners: sockets.into_iter().map(adopt).collect::<Result<_, _>>()?, tls: None })
+    }
+
+    /// The same sockets once more: whoever connects waits as long as they are held, also when nobody accepts.
+    pub fn held(&self) -> io::Result<Vec<OwnedFd>> {
+        self.listeners.iter().map(|listener| listener.as_fd().try_clone_to_owned()).collect()
     }
 
     /// Encrypts all connections.

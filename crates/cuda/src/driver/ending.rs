@@ -6,6 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Whether the driver was opened.
 static OPENED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the driver refused a new context because of an error that another one had.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the driver serves this process no more, as after a kernel that reached for memory that is not its own: only a new program can
+/// use the GPU again.
+pub fn needs_new_process() -> bool {
+    REFUSED.load(Ordering::Relaxed)
+}
+
+/// Notes that the driver refused a new context because of an earlier error.
+pub(super) fn refused() {
+    REFUSED.store(true, Ordering::Relaxed);
+}
+
 /// Notes that the driver has been opened.
 pub(super) fn opened() {
     OPENED.store(true, Ordering::Relaxed);

@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub use self::api::DriverError;
 use self::api::{Api, check};
 pub(crate) use self::api::{Handle, functions};
-pub use self::ending::end_process;
+pub use self::ending::{end_process, needs_new_process};
 pub use self::memory::{Address, Buffer, Pinned};
 pub use self::module::{Arguments, Function, Module, Shape};
 pub use self::stream::{Event, Graph, Stream};
@@ -117,7 +117,12 @@ impl Device {
             check(&api, "cuDeviceGet", (api.device_get)(&raw mut device, ordinal))?;
             let properties = properties(&api, device)?;
             let mut handle = std::ptr::null_mut();
-            check(&api, "cuCtxCreate", (api.context_create)(&raw mut handle, 0, device))?;
+            let created = check(&api, "cuCtxCreate", (api.context_create)(&raw mut handle, 0, device));
+            created.inspect_err(|error| {
+                if error.is_lost() {
+                    ending::refused();
+                }
+            })?;
             // What is created is also pushed; threads enter it when they use it.
             let mut pushed = std::ptr::null_mut();
             check(&api, "cuCtxPopCurrent", (api.context_pop)(&raw mut pushed))?;

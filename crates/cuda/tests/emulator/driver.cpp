@@ -3,6 +3,7 @@
 // is done in its context, so that one that may begin early does so before it.
 #include <dlfcn.h>
 #include <unistd.h>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -21,9 +22,10 @@ typedef std::vector<std::function<void()>> Graph;
 static thread_local Graph *capturing;
 
 // A device that is lost is lost to one context, for ever. The file that ROPEWAY_EMULATED_LOSS names makes the next one lost that is waited
-// for; it is gone then, unless `always` is written in it.
+// for; it is gone then, unless `always` is written in it. With `process` in it, the process gets no other context either.
 struct Context { bool lost; std::function<void()> kernel; };
 static thread_local Context *current;
+static std::atomic<bool> refused;
 // Runs the kernel that is held back.
 static void flush() {
     if (!current || !current->kernel) return;
@@ -39,7 +41,9 @@ static Result status() {
     FILE *file = loss && !current->lost ? fopen(loss, "r") : nullptr;
     if (file) {
         current->lost = true;
-        if (fgetc(file) != 'a') unlink(loss);
+        const int how = fgetc(file);
+        if (how == 'p') refused = true;
+        if (how != 'a') unlink(loss);
         fclose(file);
     }
     return current->lost ? 700 : 0;
@@ -82,7 +86,7 @@ Result cuDeviceGetAttribute(int *value, int attribute, int) {
     *value = attribute == 75 ? card().capability / 10 : attribute == 76 ? card().capability % 10 : attribute == 16 ? 3 : attribute == 97 ? card().shared : 0;
     return 0;
 }
-Result cuCtxCreate_v2(void **context, unsigned, int) { *context = current = new Context{false, nullptr}; return 0; }
+Result cuCtxCreate_v2(void **context, unsigned, int) { if (refused) return 700; *context = current = new Context{false, nullptr}; return 0; }
 Result cuCtxPopCurrent_v2(void **context) { *context = current; current = nullptr; return 0; }
 Result cuCtxDestroy_v2(void *context) { if (context == current) current = nullptr; delete (Context *)context; return 0; }
 Result cuCtxSetCurrent(void *context) { current = (Context *)context; return 0; }

@@ -13,6 +13,7 @@ mod ledger;
 mod library;
 mod limits;
 mod logs;
+mod relaunch;
 mod upstreams;
 mod vllm;
 
@@ -166,8 +167,8 @@ impl Serve {
     }
 
     async fn serve(self) -> Result<(), Failure> {
-        let listening = Listening::bind(&self.addresses()?).await?.with_tls(self.access.tls()?);
-        let addresses = listening.addresses()?;
+        let listening = self.listening().await?;
+        let (held, addresses) = (listening.held()?, listening.addresses()?);
         let shelves = Arc::new(self.shelves()?);
         let app = Arc::new(self.app(&addresses, &shelves)?);
         let upstreams = Arc::new(self.upstreams.start(&app, self.engine.settings().queue)?);
@@ -180,11 +181,13 @@ impl Serve {
             Loading { app: Arc::clone(&app), shelves, upstreams: Arc::clone(&upstreams), addresses };
         self.load(loading, failed);
         let (told, was_told) = tokio::sync::oneshot::channel();
+        let (relaunching, relaunch) = tokio::sync::oneshot::channel();
         let began = Arc::new(OnceLock::new());
         let begins = Arc::clone(&began);
         let shutdown = async move {
             tokio::select! {
-                () = ending => {}
+                () = ending => drop(held),
+                () = relaunch::needed() => drop(relaunching.send(held)),
                 // A pull that was stopped because the server ends is no failure.
                 Ok(failure) = failure => if !interrupt::pulls().is_cancelled() {
                     end::fail(drain, &failure);
@@ -197,7 +200,20 @@ impl Serve {
         upstreams.stop();
         let left = drain.saturating_sub(began.get().map_or(Duration::ZERO, Instant::elapsed));
         kv_disk.finish(&engines(&app), left.max(LAST_BLOCKS));
+        if let Ok(held) = relaunch.await {
+            return Err(relaunch::begin_anew(&held).into());
+        }
         was_told.await.map_or(Ok(()), Err)
+    }
+
+    /// The sockets of the program that this process was before, or new ones.
+    async fn listening(&self) -> Result<Listening, Failure> {
+        let addresses = self.addresses()?;
+        let listening = match relaunch::inherited(&addresses) {
+            Some(sockets) => Listening::adopt(sockets)?,
+            None => Listening::bind(&addresses).await?,
+        };
+        Ok(listening.with_tls(self.access.tls()?))
     }
 
     fn shelves(&self) -> Result<Shelves, Failure> {

@@ -1,9 +1,12 @@
-//! A lost device: a kernel reads an illegal address; the model has to notice, to be loaded again in the same process, and to compute the
-//! same as before. One beside it, with a context of its own, should not notice anything.
+//! A lost device: a kernel reads an illegal address; the model has to notice, and to compute the same as before when it is loaded again:
+//! in the same process if the driver still serves it, else in a new program, as `ropeway serve` becomes one.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use ropeway_cuda::driver::{Address, Shape};
 use ropeway_cuda::kernels::Randomise;
-use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions};
+use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions, needs_new_process};
 use ropeway_executor::{
     Batch, BlockId, Executor, ExecutorError, History, RowResult, SamplingParams, StepOutput,
 };
@@ -11,29 +14,38 @@ use ropeway_executor::{
 use crate::models::MODELS;
 use crate::{Failed, Task};
 
+/// What the program before computed.
+const BEFORE: &str = "ROPEWAY_ROWS_BEFORE";
+
 pub fn check(task: &Task) -> Result<(), Failed> {
     let options = CudaOptions { kv_tokens: Some(4096), step_tokens: 512, ..task.options.clone() };
-    let (mut lost, mut other) = (MODELS[0].open(&options)?, MODELS[0].open(&options)?);
-    let before = rows(&mut lost)?;
-    read_illegal_address(&lost)?;
-    match rows(&mut lost) {
+    let mut executor = MODELS[0].open(&options)?;
+    let found = format!("{:?}", rows(&mut executor)?);
+    if let Ok(before) = std::env::var(BEFORE) {
+        return compare("a new program", &before, &found);
+    }
+    read_illegal_address(&executor)?;
+    match rows(&mut executor) {
         Err(ExecutorError::Lost(why)) => println!("RES loss is noticed: {why}"),
         Err(error) => return Err(Failed::Wrong(format!("the loss was taken for something else: {error}"))),
         Ok(_) => return Err(Failed::Wrong("the loss was not noticed".into())),
     }
-    match rows(&mut other) {
-        Ok(after) => println!("RES loss beside another model: it goes on, same rows {}", after == before),
-        Err(error) => println!("RES loss beside another model: it is lost as well: {error}"),
+    match executor.restart() {
+        Ok(()) => compare("a restart", &found, &format!("{:?}", rows(&mut executor)?)),
+        Err(error) if needs_new_process() => {
+            println!("RES loss: the driver serves this process no more: {error}");
+            let mut words = std::env::args_os();
+            let program = words.next().unwrap_or_default();
+            let error = Command::new(program).args(["loss"]).env(BEFORE, found).exec();
+            Err(Failed::Wrong(format!("no new program: {error}")))
+        }
+        Err(error) => Err(error.into()),
     }
-    match lost.restart() {
-        Ok(()) => println!("RES loss: restarted beside the other context"),
-        Err(error) => println!("RES loss: not restarted beside the other context: {error}"),
-    }
-    drop(other);
-    lost.restart()?;
-    let after = rows(&mut lost)?;
-    println!("RES loss is over after a restart: same rows {}", after == before);
-    if after == before { Ok(()) } else { Err(Failed::Wrong("another device computes other bits".into())) }
+}
+
+fn compare(after: &str, before: &str, found: &str) -> Result<(), Failed> {
+    println!("RES loss is over after {after}: same rows {}", before == found);
+    if before == found { Ok(()) } else { Err(Failed::Wrong("other bits than before".into())) }
 }
 
 fn rows(executor: &mut CudaExecutor) -> Result<Vec<RowResult>, ExecutorError> {
