@@ -1,6 +1,6 @@
 //! Two models on one GPU, of which the smaller one drafts for the other.
 //!
-//! Both have room for keys and values of as many tokens, each in a context of its own.
+//! Both have room for keys and values of as many tokens, side by side in one context.
 
 use ropeway_weights::Checkpoint;
 
@@ -15,8 +15,8 @@ use crate::shape::ModelShape;
 use crate::weights::WeightSource;
 use crate::workspace::Workspace;
 
-/// Memory that a context takes by itself, about: the second one is not there yet when memory is shared out.
-const CONTEXT_BYTES: usize = 600 << 20;
+/// What kernels and libraries take of the memory, about: they are not there yet when it is shared out.
+const CODE_BYTES: usize = 600 << 20;
 
 /// A model, and one that drafts for it.
 pub struct Pair {
@@ -44,7 +44,7 @@ impl Pair {
 /// Tokens whose keys and values fit beside both models: as many as asked for, or most of what is left.
 fn shared_tokens(models: [&Checkpoint; 2], options: &CudaOptions) -> Result<usize, CudaError> {
     let device = Device::open(&options.search, options.ordinal)?;
-    let free = device.memory()?.free.saturating_sub(CONTEXT_BYTES);
+    let free = device.memory()?.free.saturating_sub(CODE_BYTES);
     let mut together = Budget { free, weights: 0, workspace: 0, block: 0 };
     for checkpoint in models {
         let spec = options.spec_of(checkpoint)?;

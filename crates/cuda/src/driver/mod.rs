@@ -1,7 +1,7 @@
 //! The CUDA driver: the one place that calls it, and owners for what it hands out.
 //!
 //! ```text
-//! Device ── a GPU and a context of its own       Buffer   memory of the device
+//! Device ── a GPU and its context                Buffer   memory of the device
 //!    ├── Stream ── Event, Graph                  Pinned   memory of the host that the device copies from and to
 //!    └── Module ── Function                      Address  a place in device memory, as kernels take it
 //! ```
@@ -21,7 +21,7 @@ mod module;
 mod stream;
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use self::api::DriverError;
 use self::api::{Api, check};
@@ -62,9 +62,13 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
-/// A GPU with a context of its own: what is lost with it is lost to nobody else of the process. Cheap to clone.
+/// A GPU with a context that all models of the process share there: kernels of several contexts would take turns, and a loss is everyone's
+/// anyway. Cheap to clone.
 #[derive(Clone)]
 pub struct Device(Arc<Context>);
+
+/// The contexts that are in use, by the number of their GPU.
+static CONTEXTS: Mutex<Vec<(c_int, Weak<Context>)>> = Mutex::new(Vec::new());
 
 struct Context {
     api: Api,
@@ -99,14 +103,12 @@ pub fn driver_major(search: &Search) -> Result<i32, LibraryError> {
     Ok(version / 1000)
 }
 
-impl Device {
-    /// Opens the driver, and the GPU with this number.
-    pub fn open(search: &Search, ordinal: usize) -> Result<Self, DeviceError> {
+impl Context {
+    fn create(search: &Search, ordinal: c_int) -> Result<Self, DeviceError> {
         let api = Api::load(search.driver()?)?;
         ending::opened();
-        let ordinal = ordinal as c_int;
         // SAFETY: every pointer is to a local of the type that the driver writes.
-        let context = unsafe {
+        unsafe {
             check(&api, "cuInit", (api.init)(0))?;
             let mut count = 0;
             check(&api, "cuDeviceGetCount", (api.device_count)(&raw mut count))?;
@@ -126,9 +128,24 @@ impl Device {
             // What is created is also pushed; threads enter it when they use it.
             let mut pushed = std::ptr::null_mut();
             check(&api, "cuCtxPopCurrent", (api.context_pop)(&raw mut pushed))?;
-            Context { api, handle, properties }
-        };
-        let device = Self(Arc::new(context));
+            Ok(Self { api, handle, properties })
+        }
+    }
+}
+
+impl Device {
+    /// Opens the driver, and the GPU with this number.
+    pub fn open(search: &Search, ordinal: usize) -> Result<Self, DeviceError> {
+        let ordinal = ordinal as c_int;
+        let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = contexts.iter().filter(|(number, _)| *number == ordinal);
+        let mut used = used.filter_map(|(_, context)| context.upgrade().map(Self));
+        if let Some(device) = used.find(|device| device.enter().and(device.memory()).is_ok()) {
+            return Ok(device);
+        }
+        let device = Self(Arc::new(Context::create(search, ordinal)?));
+        contexts.retain(|(_, context)| context.strong_count() > 0);
+        contexts.push((ordinal, Arc::downgrade(&device.0)));
         device.enter()?;
         Ok(device)
     }

@@ -23,14 +23,15 @@ static thread_local Graph *capturing;
 
 // A device that is lost is lost to one context, for ever. The file that ROPEWAY_EMULATED_LOSS names makes the next one lost that is waited
 // for; it is gone then, unless `always` is written in it. With `process` in it, the process gets no other context either.
-struct Context { bool lost; std::function<void()> kernel; };
+struct Context { bool lost; };
 static thread_local Context *current;
+static thread_local std::function<void()> held_back;
 static std::atomic<bool> refused;
 // Runs the kernel that is held back.
 static void flush() {
-    if (!current || !current->kernel) return;
-    auto kernel = std::move(current->kernel);
-    current->kernel = nullptr;
+    if (!held_back) return;
+    auto kernel = std::move(held_back);
+    held_back = nullptr;
     kernel();
 }
 static void queue(std::function<void()> what) { if (capturing) capturing->push_back(what); else what(); }
@@ -86,11 +87,11 @@ Result cuDeviceGetAttribute(int *value, int attribute, int) {
     *value = attribute == 75 ? card().capability / 10 : attribute == 76 ? card().capability % 10 : attribute == 16 ? 3 : attribute == 97 ? card().shared : 0;
     return 0;
 }
-Result cuCtxCreate_v2(void **context, unsigned, int) { if (refused) return 700; *context = current = new Context{false, nullptr}; return 0; }
+Result cuCtxCreate_v2(void **context, unsigned, int) { if (refused) return 700; *context = current = new Context{false}; return 0; }
 Result cuCtxPopCurrent_v2(void **context) { *context = current; current = nullptr; return 0; }
 Result cuCtxDestroy_v2(void *context) { if (context == current) current = nullptr; delete (Context *)context; return 0; }
 Result cuCtxSetCurrent(void *context) { current = (Context *)context; return 0; }
-Result cuMemGetInfo_v2(size_t *free, size_t *total) { NEEDS_A_CONTEXT; *free = *total = memory(); return 0; }
+Result cuMemGetInfo_v2(size_t *free, size_t *total) { NEEDS_A_CONTEXT; if (current->lost) return 700; *free = *total = memory(); return 0; }
 Result cuMemAlloc_v2(Address *address, size_t bytes) { NEEDS_A_CONTEXT;
     void *p = nullptr;
     if (posix_memalign(&p, 256, bytes ? bytes : 1)) return 2;
@@ -168,7 +169,7 @@ Result cuLaunchKernelEx(const LaunchConfig *config, void *function, void **param
         const unsigned grid[3] = {gx, gy, gz};
         void *begun = early ? begin(f->kernel, arguments.data(), grid, threads) : nullptr;
         flush();
-        current->kernel = [=] { const unsigned grid[3] = {gx, gy, gz}; emulate(f->kernel, arguments.data(), grid, threads, begun); };
+        held_back = [=] { const unsigned grid[3] = {gx, gy, gz}; emulate(f->kernel, arguments.data(), grid, threads, begun); };
     });
     return 0;
 }
