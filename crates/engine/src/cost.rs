@@ -1,13 +1,16 @@
 //! How long a step will take, learnt from the steps that were taken.
 //!
 //! ```text
-//! seconds = a + b * tokens + c * rows + d * pairs + e * reads
+//! seconds = a + b * silent + c * rows + d * pairs + e * reads
 //!           |   |            |          |           '- attention: positions whose keys and values each chunk reads
 //!           |   |            |          '- attention: tokens times the positions each of them attends to
-//!           |   |            '- vocabulary head and sampling, per row of logits
-//!           |   '- the layers' products, per token
+//!           |   |            '- a token whose logits are wanted: the layers' products, vocabulary head and sampling
+//!           |   '- a token of a prompt that nobody hears of: the layers' products
 //!           '- reading the weights once, and everything that happens once a step
 //! ```
+//! The two kinds of tokens have coefficients of their own, since on a GPU the second costs more than the first: what a few streams add to a
+//! step is computed while weights are read, what a prompt adds comes on top. From streams alone nobody learns what prompts cost.
+//!
 //! A stream reads all its positions for one token, a prompt's chunk reads them for hundreds: only both features of
 //! attention together describe the two.
 //!
@@ -102,8 +105,13 @@ impl Work {
         }
     }
 
+    /// Tokens without logits.
+    fn silent(self) -> usize {
+        self.tokens.saturating_sub(self.rows)
+    }
+
     fn features(self) -> [f64; FEATURES] {
-        let raw = [1.0, self.tokens as f64, self.rows as f64, self.pairs as f64, self.reads as f64];
+        let raw = [1.0, self.silent() as f64, self.rows as f64, self.pairs as f64, self.reads as f64];
         std::array::from_fn(|i| raw[i] / SCALE[i])
     }
 }
@@ -139,11 +147,12 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// A model with known coefficients: seconds per step, per token, per row, per pair and per read position.
+    /// A model with known coefficients: seconds per step, per token, per row on top of its token, per pair and per read position.
     pub fn known(coefficients: [f64; FEATURES]) -> Self {
+        let coefficients = whole_rows(coefficients);
         let seconds = std::array::from_fn(|i| coefficients[i] * SCALE[i]);
         // What costs nothing as far as is known may turn out to cost something.
-        let small: [f64; FEATURES] = CostGuess::SMALL_CPU.coefficients();
+        let small = whole_rows(CostGuess::SMALL_CPU.coefficients());
         let guess = std::array::from_fn(|i| seconds[i].max(LEAST * small[i] * SCALE[i]));
         Self {
             seconds,
@@ -156,8 +165,13 @@ impl CostModel {
         }
     }
 
-    /// Its coefficients: seconds per step, per token, per row, per pair and per read position.
+    /// Its coefficients, as [`CostModel::known`] takes them. A row's own share is negative where streams cost less than prompts.
     pub fn coefficients(&self) -> [f64; FEATURES] {
+        let [step, token, row, pair, read] = self.by_feature();
+        [step, token, row - token, pair, read]
+    }
+
+    fn by_feature(&self) -> [f64; FEATURES] {
         std::array::from_fn(|i| self.coefficient(i))
     }
 
@@ -168,9 +182,15 @@ impl CostModel {
 
     /// Seconds that the work adds to a step that takes place anyway.
     pub fn marginal(&self, work: Work) -> f64 {
-        let [_, token, row, pair, read] = self.coefficients();
-        let products = token * work.tokens as f64 + row * work.rows as f64;
+        let [_, token, row, pair, read] = self.by_feature();
+        let products = token * work.silent() as f64 + row * work.rows as f64;
         products + pair * work.pairs as f64 + read * work.reads as f64
+    }
+
+    /// Seconds that so many tokens cost more because their logits are wanted.
+    pub fn logits(&self, rows: usize) -> f64 {
+        let [_, token, row, ..] = self.by_feature();
+        (row - token).max(0.0) * rows as f64
     }
 
     /// Seconds that `tokens` after `start` others take by themselves, in steps of `step_tokens`.
@@ -178,7 +198,7 @@ impl CostModel {
         let steps = tokens.div_ceil(step_tokens.max(1)) as f64;
         // Every step but the last reads on its own what is there after it.
         let again = (steps - 1.0).max(0.0) * (start as f64 + step_tokens as f64 * steps / 2.0);
-        let [step, .., read] = self.coefficients();
+        let [step, .., read] = self.by_feature();
         steps * step + read * again + self.marginal(Work::chunk(start, tokens, 0))
     }
 
@@ -189,7 +209,7 @@ impl CostModel {
     /// The overhead is at least what the first guess says: chunks that are all alike do not show it, and a fit that puts it
     /// down to their tokens would keep them small.
     pub fn efficient(&self, start: usize, full: usize, share: f64) -> f64 {
-        let [step, token, _, pair, read] = self.coefficients();
+        let [step, token, _, pair, read] = self.by_feature();
         let [guessed_step, .., guessed_read] = self.guessed();
         let overhead = step.max(guessed_step) + read.max(guessed_read) * start as f64;
         let token = token + pair * start as f64 + read;
@@ -200,11 +220,12 @@ impl CostModel {
     /// The longest chunk after `start` others that adds no more than `seconds`, if each of its tokens asks for
     /// `rows_each` rows.
     ///
-    /// Solves `d/2 n^2 + (b + c rows_each + d start + d/2 + e) n = seconds - e start`.
+    /// Solves `d/2 n^2 + (t + d start + d/2 + e) n = seconds - e start` with `t` for what a token costs, `b` or `c rows_each`.
     pub fn tokens_within(&self, seconds: f64, start: usize, rows_each: usize) -> usize {
-        let [_, token, row, pair, read] = self.coefficients();
+        let [_, token, row, pair, read] = self.by_feature();
         let left = (seconds - read * start as f64).max(0.0);
-        let linear = token + row * rows_each as f64 + pair * (start as f64 + 0.5) + read;
+        let token = if rows_each == 0 { token } else { row * rows_each as f64 };
+        let linear = token + pair * (start as f64 + 0.5) + read;
         let root = (linear * linear + 2.0 * pair * left).sqrt();
         // The stable form of the quadratic's positive root; also right when `pair` is 0.
         (2.0 * left / (linear + root)) as usize
@@ -257,6 +278,11 @@ impl CostModel {
     fn coefficient(&self, i: usize) -> f64 {
         self.seconds[i] / SCALE[i] * self.drift.exp()
     }
+}
+
+/// Coefficients whose rows come on top of tokens as ones whose rows have their tokens in them.
+fn whole_rows([step, token, row, pair, read]: [f64; FEATURES]) -> [f64; FEATURES] {
+    [step, token, token + row, pair, read]
 }
 
 fn dot(a: &[f64; FEATURES], b: &[f64; FEATURES]) -> f64 {
@@ -338,6 +364,26 @@ mod tests {
                 assert!(i < 100 || (0.3..5.0).contains(&ratio), "step {i}: {ratio}");
             }
         }
+    }
+
+    #[test]
+    fn streams_that_cost_less_than_prompts_do_not_change_what_prompts_cost() {
+        // A GPU: 21 us for a token of a prompt, 14 us for a stream.
+        let cost = |work: Work| {
+            let streams = work.rows as f64;
+            seconds(4.6e-3 + 21e-6 * (work.tokens as f64 - streams) + 14e-6 * streams)
+        };
+        let mut model = CostModel::known([4.6e-3, 2e-5, 0.0, 1e-9, 4e-8]);
+        let prompt = Work { tokens: 8192, ..Work::default() };
+        for _ in 0..4 {
+            model.observe(prompt, cost(prompt));
+        }
+        for streams in (0..3000).map(|step| [1, 64, 256][step / 1000]) {
+            let work = Work { tokens: streams, rows: streams, pairs: 0, reads: 0 };
+            model.observe(work, cost(work));
+        }
+        let ratio = model.predict(prompt) / cost(prompt).as_secs_f64();
+        assert!((0.9..1.1).contains(&ratio), "{ratio}");
     }
 
     #[test]

@@ -200,8 +200,8 @@ impl Scheduler {
         let rows = limits.step_rows - plan.work.rows;
         let most = (limits.step_tokens - plan.work.tokens).min(sequence.longest_chunk(rows));
         // Should the prompt end here, its rows come on top.
-        let ending = Work { rows: sequence.rows().min(rows), ..Work::default() };
-        let left = allowed - self.cost.predict(plan.work.and(ending));
+        let ending = self.cost.logits(sequence.rows().min(rows));
+        let left = allowed - self.cost.predict(plan.work) - ending;
         let timely = self.cost.tokens_within(left, sequence.start(), sequence.rows_each());
         // What is left of the size that the streams began costs little, so that prompts never stand still.
         let open = limits.sizes.above(plan.work.tokens) - plan.work.tokens;
