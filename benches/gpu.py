@@ -15,6 +15,7 @@ Every finding is a line that begins with RES. Nothing but this machine is asked;
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -80,19 +81,20 @@ def tensors(shape):
         yield f"{name}post_attention_layernorm.weight", (hidden,)
 
 
+@functools.cache
 def random_bytes(count, scale):
-    """So many bf16 numbers around zero."""
+    """So many bf16 numbers around zero; the same ones for matrices of one shape, which take their time as others would."""
     try:
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         values = torch.randn(count, device=device, dtype=torch.float32).mul_(scale).to(torch.bfloat16)
-        return values.view(torch.int16).cpu().numpy().tobytes()
+        return values.view(torch.int16).cpu().numpy()
     except ImportError:
         import numpy
 
         values = numpy.random.default_rng(count).standard_normal(count, dtype=numpy.float32) * scale
-        return (values.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes()
+        return (values.view(numpy.uint32) >> 16).astype(numpy.uint16)
 
 
 def write_checkpoint(folder, shape, tokenizer):
@@ -118,7 +120,8 @@ def write_checkpoint(folder, shape, tokenizer):
             elif len(dims) == 1:
                 out.write(bytes(2 * count))
             else:
-                out.write(random_bytes(count, dims[1] ** -0.5))
+                random_bytes(count, dims[1] ** -0.5).tofile(out)
+    random_bytes.cache_clear()
     part.rename(folder / "model.safetensors")
 
 
