@@ -30,15 +30,12 @@ pub fn measure(task: &Task) -> Result<(), Failed> {
                 (0..3).map(|round| throughput(&handle, streams, round)).collect();
             let speeds = speeds?;
             println!("RES {} {streams} streams: {speeds:.0?} output tokens/s", model.name);
+            print_prompts(&handle, model.name, 1);
         }
         let times: Result<Vec<f64>, Failed> = (0..3).map(|round| long_prompt(&handle, round)).collect();
         let milliseconds: Vec<f64> = times?.iter().map(|seconds| seconds * 1e3).collect();
         println!("RES {} prompt of {LONG}: {milliseconds:.0?} ms to the first token", model.name);
-        for step in
-            handle.board().records_after(0).iter().filter(|step| step.prefill_tokens > 4000).rev().take(4)
-        {
-            println!("   {} {step}", model.name);
-        }
+        print_prompts(&handle, model.name, 4000);
         host_time(&handle, model.name);
         drop(handle);
         let _ = thread.join();
@@ -77,6 +74,14 @@ fn long_prompt(handle: &Handle, round: usize) -> Result<f64, Failed> {
         }
     }
     Err(Failed::Wrong("the long prompt got no token".into()))
+}
+
+/// The latest steps with at least so many tokens of prompts.
+fn print_prompts(handle: &Handle, name: &str, least: usize) {
+    let records = handle.board().records_after(0);
+    for step in records.iter().filter(|step| step.prefill_tokens >= least).rev().take(6) {
+        println!("   {name} {step}");
+    }
 }
 
 /// What the engine itself took in the latest steps of so many streams and nothing else.
