@@ -97,30 +97,55 @@ template <int MT, int NT> DEVICE void multiply_rows(float (*sums)[NT][4], const 
     }
 }
 
+// Four sums of every slice, `stride` apart, added in the slices' order. All are read before the first is added: the time of one read.
+constexpr int MOST_SLICES = 4;  // as in `src/plan/slices.rs`
+DEVICE float4 add_slices(const float4 *at, u64 stride, u32 slices) {
+    float4 parts[MOST_SLICES];
+#pragma unroll
+    for (u32 i = 0; i < MOST_SLICES; i++)
+        if (i < slices) parts[i] = __ldcg(at + i * stride);
+    float4 sum = parts[0];
+#pragma unroll
+    for (u32 i = 1; i < MOST_SLICES; i++) {
+        if (i >= slices) break;
+        sum.x = __fadd_rn(sum.x, parts[i].x), sum.y = __fadd_rn(sum.y, parts[i].y);
+        sum.z = __fadd_rn(sum.z, parts[i].z), sum.w = __fadd_rn(sum.w, parts[i].w);
+    }
+    return sum;
+}
+
+// Writes the block's sums for others; whether all slices of its tile are written now. `before` lies in shared memory that nothing else uses.
+template <int MT, int NT, int THREADS> DEVICE bool is_last_slice(const Linear &a, const Share &s, float (*sums)[NT][4], u64 tile, u64 tiles, u32 *before) {
+    float4 *mine = (float4 *)a.partial + (s.slice * tiles + tile) * (MT * NT * THREADS) + threadIdx.x;
+#pragma unroll
+    for (int v = 0; v < MT * NT; v++) {
+        const float *own = sums[v / NT][v % NT];
+        mine[v * THREADS] = make_float4(own[0], own[1], own[2], own[3]);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {  // a fence covers what its thread has seen of others by the barrier
+        __threadfence();
+        *before = atomicAdd(&a.finished[tile], 1u);
+        __threadfence();
+        if (*before == s.slices - 1) a.finished[tile] = 0;
+    }
+    __syncthreads();
+    return *before == s.slices - 1;
+}
+
 // Adds the slices up where there are several, and writes the results: as bf16 where `narrowed`, else as they are. `before` lies in shared
 // memory that no copy or product uses any more.
 template <int BM, int MT, int NT, int THREADS = 128> DEVICE void finish(const Linear &a, const Share &s, float (*sums)[NT][4], bool narrowed, u32 *before) {
-    const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-    if (s.slices > 1) {  // the block that comes last adds all slices, in their order
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (s.slices > 1) {  // the block that comes last adds all of them
         const u64 tiles = (u64)gridDim.x * gridDim.z, tile = blockIdx.z * (u64)gridDim.x + blockIdx.x;
-        constexpr int VALUES = MT * NT * 4;
-        float *mine = a.partial + (s.slice * tiles + tile) * (VALUES * THREADS);
+        if (!is_last_slice<MT, NT, THREADS>(a, s, sums, tile, tiles, before)) return;
+        const float4 *first = (const float4 *)a.partial + tile * (MT * NT * THREADS) + threadIdx.x;
 #pragma unroll
-        for (int v = 0; v < VALUES; v++) mine[v * THREADS + tid] = sums[v / 4 / NT][v / 4 % NT][v % 4];
-        __threadfence();
-        __syncthreads();
-        if (tid == 0) *before = atomicAdd(&a.finished[tile], 1u);
-        __syncthreads();
-        if (*before != s.slices - 1) return;
-        __threadfence();
-        if (tid == 0) a.finished[tile] = 0;
-#pragma unroll
-        for (int v = 0; v < VALUES; v++) {
-            const float *p = a.partial + tile * (VALUES * THREADS) + v * THREADS + tid;
-            float sum = __ldcg(p);
-#pragma unroll 1
-            for (u32 other = 1; other < s.slices; other++) sum = __fadd_rn(sum, __ldcg(p + other * tiles * (VALUES * THREADS)));
-            sums[v / 4 / NT][v / 4 % NT][v % 4] = sum;
+        for (int v = 0; v < MT * NT; v++) {
+            const float4 sum = add_slices(first + v * THREADS, tiles * (MT * NT * THREADS), s.slices);
+            float *own = sums[v / NT][v % NT];
+            own[0] = sum.x, own[1] = sum.y, own[2] = sum.z, own[3] = sum.w;
         }
     }
 #pragma unroll

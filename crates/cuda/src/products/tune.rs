@@ -33,7 +33,7 @@ const MOST_TILES: usize = 4;
 const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// What tuning needs besides the products.
 pub struct Bench<'a> {
