@@ -43,7 +43,8 @@ template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
 }
 
 // Rows of x that a thread copies its piece of, thread t those of t / 8 + AT_ONCE i: where they begin, in pieces of 16 bytes.
-// In place of rows that are not there, the first one is copied; their sums are never looked at.
+// In place of rows that are not there, zeros are written and nothing is read: with few outputs in a block, rows are a good part of what it reads.
+constexpr u32 NO_ROW = 0xffffffffu;
 template <int BN, int THREADS = 128> struct Sources {
     static constexpr int AT_ONCE = THREADS / 8, COUNT = (BN + AT_ONCE - 1) / AT_ONCE;
     u32 begin[COUNT];  // with few rows, several threads have the same one
@@ -54,7 +55,7 @@ template <int BN, int THREADS = 128> DEVICE Sources<BN, THREADS> find_rows(const
 #pragma unroll
     for (int i = 0; i < Own::COUNT; i++) {
         u32 m = s.m0 + (threadIdx.x / 8 + i * Own::AT_ONCE) % BN;
-        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : 0;
+        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : NO_ROW;
     }
     return sources;
 }
@@ -64,15 +65,15 @@ template <int BN, int BLOCKS, int THREADS> DEVICE void copy_rows(char *to, const
     typedef Sources<BN, THREADS> Own;
     constexpr int AT_ONCE = BN < Own::AT_ONCE ? Own::AT_ONCE / BN : 1;
     static_assert(BLOCKS <= AT_ONCE || BLOCKS % AT_ONCE == 0, "threads copy whole blocks");
-    const u32 r = threadIdx.x / 8, c = threadIdx.x % 8, own = AT_ONCE > 1 ? r / BN : 0;
+    const u32 r = threadIdx.x / 8, c = threadIdx.x % 8, own = AT_ONCE > 1 ? r / BN : 0, first = (kb + own) * 8 + c;
     to += r * 128 + (c ^ (r & 7)) * 16;
     if (AT_ONCE > BLOCKS && own >= BLOCKS) return;
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block += AT_ONCE) {
-        const u32 piece = (kb + block + own) * 8 + c;
-        const bool inside = piece < a.k / 8;
+    for (int i = 0; i < Own::COUNT; i++) {
+        const u32 end = sources.begin[i] == NO_ROW ? 0 : a.k / 8;
+        const uint4 *from = (const uint4 *)a.x + sources.begin[i] + (u64)first;
 #pragma unroll
-        for (int i = 0; i < Own::COUNT; i++) copy16(to + (block * BN + i * Own::AT_ONCE) * 128, (const uint4 *)a.x + sources.begin[i] + piece, inside);
+        for (int block = 0; block < BLOCKS; block += AT_ONCE) copy16(to + (block * BN + i * Own::AT_ONCE) * 128, from + block * 8, first + block * 8 < end);
     }
 }
 

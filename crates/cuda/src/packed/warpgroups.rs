@@ -14,7 +14,8 @@ const HOPPER: u32 = 90;
 /// Outputs of a warpgroup.
 const GROUP_OUTPUTS: usize = 64;
 
-/// Shared memory of a block of which a multiprocessor holds four, three, two and one.
+/// Shared memory of a block of which a multiprocessor holds four, three, two and one. Blocks are spread evenly where a multiprocessor has no
+/// room for more than its share: they come while the kernel before still runs, wherever there is room.
 const FOUR_BLOCKS: usize = 56 << 10;
 const THREE_BLOCKS: usize = 74 << 10;
 const TWO_BLOCKS: usize = 112 << 10;
@@ -32,8 +33,9 @@ struct Tile {
     shared: usize,
 }
 
-const TILES: [Tile; 11] = [
+const TILES: [Tile; 12] = [
     Tile { name: "warpgroups_64x8", groups: 1, rows: 8, records: 4, shared: FOUR_BLOCKS },
+    Tile { name: "warpgroups_64x8_three", groups: 1, rows: 8, records: 4, shared: THREE_BLOCKS },
     Tile { name: "warpgroups_64x8_deep", groups: 1, rows: 8, records: 4, shared: TWO_BLOCKS },
     Tile { name: "warpgroups_64x16", groups: 1, rows: 16, records: 4, shared: THREE_BLOCKS },
     Tile { name: "warpgroups_64x32", groups: 1, rows: 32, records: 2, shared: THREE_BLOCKS },

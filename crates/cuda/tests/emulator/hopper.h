@@ -114,6 +114,7 @@ static inline void numbered_wait(u32 number, u32 threads) {
     emulator::numbered_arrival(number, threads);
     emulator::wait_until([=] { return emulator::numbered[number].generation != generation; });
 }
+static inline u32 opaque(u32 value) { return value; }
 static inline u32 thread_anew() { return threadIdx.x; }
 template <int N> static void fewer_registers() {}
 template <int N> static void more_registers() {}
