@@ -106,14 +106,6 @@ DEVICE void barrier_wait(u64 *barrier, u32 parity) {
     while (!passed);
 }
 
-// Arrives, and lets the phase wait for so many bytes of bulk copies.
-DEVICE void barrier_expect(u64 *barrier, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory"); }
-// Begins to copy bytes, a multiple of 16, from global to shared memory; the barrier counts them. One thread asks for all of them.
-DEVICE void bulk_copy(void *to, const void *from, u32 bytes, u64 *barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier))
-                 : "memory");
-}
-
 // Barriers by number, 1 to 15: `threads` of them arrive, and those that wait go on when all have.
 DEVICE void numbered_wait(u32 number, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 DEVICE void numbered_arrive(u32 number, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
@@ -123,6 +115,11 @@ DEVICE u32 thread_anew() {
     u32 thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     return thread;
+}
+// A value that the compiler knows nothing of: a constant added to it becomes part of an address.
+DEVICE u32 opaque(u32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
 }
 // The warpgroup's threads give registers back, or wait for more of them.
 template <int N> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }

@@ -25,7 +25,7 @@ template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Line
         }
     };
     auto copy_own_rows = [&](u32 slot, u32 kb) { copy_rows<BN, RECORDS>(bytes + slot * STAGE + WEIGHTS, a, sources, kb); };
-    const u32 one = held_one(a.slices);
+    const u32 base = held_base(a.slices);
     float sums[MT][NT][4];
 #pragma unroll
     for (int i = 0; i < MT; i++)
@@ -67,7 +67,7 @@ template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Line
             for (int step = 0; step < 4; step++) {
                 u32 fw[MT][4];
 #pragma unroll
-                for (int i = 0; i < MT; i++) load_weights(fw[i], pieces[r][i], step, one);
+                for (int i = 0; i < MT; i++) load_weights(fw[i], pieces[r][i], step, base);
                 multiply_rows<MT, NT>(sums, fw, stage + WEIGHTS + r * BN * 128, step);
             }
         }
@@ -108,7 +108,7 @@ KERNEL(unpack, Unpack, 128) {
 #pragma unroll
     for (int step = 0; step < 4; step++) {
         u32 f[4];
-        load_weights(f, piece, step, ONE);
+        load_weights(f, piece, step, BASE);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u32 pair = pack2(__fmul_rn(low_half(f[i]), unit), __fmul_rn(high_half(f[i]), unit));
@@ -148,7 +148,7 @@ KERNEL(embed_packed, EmbedPacked, 128) {
 #pragma unroll
         for (int step = 0; step < 4; step++) {
             u32 f[4];
-            load_weights(f, piece, step, ONE);
+            load_weights(f, piece, step, BASE);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 u32 pair = high ? f[2 * half + 1] : f[2 * half], k = kb * 64 + step * 16 + half * 8 + t * 2;

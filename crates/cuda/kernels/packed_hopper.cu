@@ -7,44 +7,36 @@
 //   block     GROUPS warpgroups, 64 outputs each, that share BN rows
 //   stage     RECORDS records of every strip, and as many panels of rows
 //   part      STEPS steps of 16 inputs: what is unpacked and multiplied at a time
-//   memory    [STAGES][RECORDS] panels of [BN][128 bytes] | [STAGES][strips][RECORDS] records | BULK: [strips][STAGES] barriers
+//   memory    [STAGES][RECORDS] panels of [BN][128 bytes] | [STAGES][strips][RECORDS] records
 //
-// A warp's records are contiguous: with BULK one copy brings a stage of them, and a barrier tells its warp.
-// The products of a stage's last part still run when the next stage begins, so that a stage's memory is free two stages later.
+// A warp unpacks the first part of a stage before it waits for the others. With few rows a stage's memory is free one stage later; with many
+// rows its last products still run then, and it is free two stages later.
 
 // What a warp reads of its strip.
 struct Records {
     const char *from;  // this lane's piece of the first record
     u32 end;           // of the slice
-    u64 *full;         // barriers of the stages, with BULK
 };
-// Begins to copy COUNT records from kb on, as far as the slice goes.
-template <bool BULK, int COUNT> DEVICE void copy_records(char *to, const Records &records, u32 slot, u32 kb) {
-    const int lane = threadIdx.x % 32;
-    const u32 pieces = records.end > kb ? min(records.end - kb, (u32)COUNT) * (RECORD / 16) : 0;
+// Begins to copy COUNT records from kb on, as far as the slice goes; `to` is this lane's place.
+template <int COUNT> DEVICE void copy_records(char *to, const Records &records, u32 kb) {
+    constexpr u32 PIECES = COUNT * RECORD / 16;
+    const u32 lane = threadIdx.x % 32, pieces = records.end > kb ? (records.end - kb) * (RECORD / 16) : 0;
     const char *from = records.from + (u64)kb * RECORD;
-    if constexpr (BULK) {
-        if (lane > 0) return;
-        barrier_expect(records.full + slot, pieces * 16);
-        if (pieces > 0) bulk_copy(to, from, pieces * 16, records.full + slot);
-    } else {
+    if (PIECES % 32 == 0 && pieces >= PIECES) {
 #pragma unroll
-        for (u32 at = 0; at < COUNT * RECORD / 16; at += 32) copy16_if(to + (at + lane) * 16, from + at * 16, at + lane < pieces);
+        for (u32 at = 0; at < PIECES; at += 32) copy16_if(to + at * 16, from + at * 16, true);
+        return;
     }
+#pragma unroll
+    for (u32 at = 0; at < PIECES; at += 32) copy16_if(to + at * 16, from + at * 16, at + lane < min(pieces, PIECES));
 }
 
-template <int STAGES> DEVICE void create_barriers(u64 *full) {
-    if (threadIdx.x % 32 == 0) {
-#pragma unroll 1
-        for (int i = 0; i < STAGES; i++) barrier_create(full + i, 1);
-        publish_writes();
-    }
-    __syncwarp();
-}
-
-template <int STEPS> DEVICE void unpack_part(u32 (&weights)[STEPS][4], const Piece &piece, int first, u32 one) {
+// Unpacks a part into registers that products before the last ones have read.
+template <int STEPS> DEVICE void unpack_part(u32 (&weights)[STEPS][4], const Piece &piece, int first, u32 base) {
+    product_wait<1>();
+    product_operands(weights);
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) load_weights(weights[step], piece, first + step, one);
+    for (int step = 0; step < STEPS; step++) load_weights(weights[step], piece, first + step, base);
 }
 // Adds the products of a part to the sums; `rows` describes its first step.
 template <int STEPS, int NT> DEVICE void multiply_part(float (&sums)[NT][4], const u32 (&weights)[STEPS][4], u64 rows) {
@@ -54,24 +46,23 @@ template <int STEPS, int NT> DEVICE void multiply_part(float (&sums)[NT][4], con
     product_commit();
 }
 
-// Adds the products of N records whose weights were loaded. Parts take turns at two sets of registers; the last part's products still run.
-template <int N, int STEPS, int NT> DEVICE void multiply_records(float (&sums)[NT][4], u32 (&weights)[2][STEPS][4], const Piece (&pieces)[N], u64 rows, u32 one) {
+// Adds the products of N records whose weights were loaded, and the first part unpacked. Parts take turns at two sets of registers; the last
+// part's products still run.
+template <int N, int STEPS, int NT> DEVICE void multiply_records(float (&sums)[NT][4], u32 (&weights)[2][STEPS][4], const Piece (&pieces)[N], u64 rows, u32 base) {
     constexpr int PARTS_OF_RECORD = 4 / STEPS;
 #pragma unroll
     for (int part = 0; part < N * PARTS_OF_RECORD; part++) {
-        u32 (&w)[STEPS][4] = weights[part % 2];
         const int record = part / PARTS_OF_RECORD, step = part % PARTS_OF_RECORD * STEPS;
-        product_wait<1>();
-        product_operands(w);
-        unpack_part(w, pieces[record], step, one);
-        multiply_part(sums, w, further(rows, record * NT * 1024 + step * 32));
+        if (part > 0) unpack_part(weights[part % 2], pieces[record], step, base);
+        multiply_part(sums, weights[part % 2], further(rows, record * NT * 1024 + step * 32));
     }
 }
 
-template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS, bool BULK> DEVICE void packed_by_warpgroups(const Linear &a) {
+template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS> DEVICE void packed_by_warpgroups(const Linear &a) {
     DYNAMIC_PANELS(bytes);
     constexpr int THREADS = GROUPS * 128, BM = GROUPS * 64, NT = BN / 8, PANEL = BN * 128;
-    constexpr int WEIGHTS = BM / 16 * RECORDS * RECORD, ROWS = RECORDS * PANEL, AHEAD = STAGES - 2;
+    constexpr int WEIGHTS = BM / 16 * RECORDS * RECORD, ROWS = RECORDS * PANEL;
+    constexpr int RUNNING = BN > 32 ? 1 : 0, AHEAD = STAGES - 1 - RUNNING;  // products that run when a stage begins, in groups
     static_assert(RECORDS * 4 / STEPS % 2 == 0, "every stage begins with the same registers");
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (a.lists) after_the_kernel_before();  // which wrote the lists
@@ -81,18 +72,16 @@ template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS, bool BULK> DEV
     const u64 index = (u64)s.expert * strips + min(strip, strips - 1);
     const float unit = a.units[index];
     // Nothing is copied of a strip that the matrix does not have, and its sums are never looked at.
-    u64 *full = (u64 *)(bytes + STAGES * (ROWS + WEIGHTS)) + warp * STAGES;
-    const Records records = {(const char *)a.w + index * s.blocks * RECORD + lane * 16, strip < strips ? last : 0, full};
-    char *own = bytes + STAGES * ROWS + warp * RECORDS * RECORD;
-    if (BULK) create_barriers<STAGES>(full);
+    const Records records = {(const char *)a.w + index * s.blocks * RECORD + lane * 16, strip < strips ? last : 0};
+    char *own = bytes + STAGES * ROWS + warp * RECORDS * RECORD, *to = own + opaque(lane * 16);
 
     // Weights are on their way before the kernel that makes the rows is done.
-    auto copy_weights = [&](u32 slot, u32 kb) { copy_records<BULK, RECORDS>(own + slot * WEIGHTS, records, slot, kb); };
+    auto copy_weights = [&](u32 slot, u32 kb) { copy_records<RECORDS>(to + slot * WEIGHTS, records, kb); };
 #pragma unroll 1
     for (u32 at = 0; at < AHEAD && s.first + at * RECORDS < last; at++) copy_weights(at, s.first + at * RECORDS);
     const Sources<BN, THREADS> sources = find_rows<BN, THREADS>(a, s);
     auto copy_own_rows = [&](u32 slot, u32 kb) { copy_rows<BN, RECORDS>(bytes + slot * ROWS, a, sources, kb); };
-    const u32 one = held_one(a.slices);
+    const u32 base = held_base(a.slices);
     u32 weights[2][STEPS][4];
     float sums[NT][4];
 #pragma unroll
@@ -105,33 +94,34 @@ template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS, bool BULK> DEV
         if (s.first + at * RECORDS < last) copy_own_rows(at, s.first + at * RECORDS);
         copy_commit();
     }
-    u32 kb = s.first, slot = 0, free = AHEAD, parity = 0;
+    u32 kb = s.first, slot = 0, free = AHEAD;
 #pragma unroll 1
     for (; kb + RECORDS <= last; kb += RECORDS) {
         copy_wait<AHEAD - 1>();
         publish_writes();
-        product_wait<1>();
-        if (BULK) barrier_wait(full + slot, parity);
-        __syncthreads();
-        if (kb + AHEAD * RECORDS < last) copy_weights(free, kb + AHEAD * RECORDS), copy_own_rows(free, kb + AHEAD * RECORDS);
-        copy_commit();
+        __syncwarp();  // the warp has copied its weights itself
         Piece pieces[RECORDS];
 #pragma unroll
         for (int r = 0; r < RECORDS; r++) load_piece(pieces[r], own + slot * WEIGHTS + r * RECORD, lane);
-        multiply_records(sums, weights, pieces, panel_descriptor(bytes + slot * ROWS, 0, 1024), one);
-        slot = slot == STAGES - 1 ? 0 : slot + 1, free = free == STAGES - 1 ? 0 : free + 1, parity ^= slot == 0;
+        unpack_part(weights[0], pieces[0], 0, base);
+        product_wait<RUNNING>();
+        __syncthreads();
+        if (kb + AHEAD * RECORDS < last) copy_weights(free, kb + AHEAD * RECORDS), copy_own_rows(free, kb + AHEAD * RECORDS);
+        copy_commit();
+        multiply_records(sums, weights, pieces, panel_descriptor(bytes + slot * ROWS, 0, 1024), base);
+        slot = slot == STAGES - 1 ? 0 : slot + 1, free = free == STAGES - 1 ? 0 : free + 1;
     }
     product_wait<0>();
     if (RECORDS > 1 && kb < last) {  // less than a stage is left
         copy_wait<0>();
         publish_writes();
-        if (BULK) barrier_wait(full + slot, parity);
         __syncthreads();
 #pragma unroll 1
         for (u32 r = 0; kb + r < last; r++) {
             Piece piece[1];
             load_piece(piece[0], own + slot * WEIGHTS + r * RECORD, lane);
-            multiply_records(sums, weights, piece, panel_descriptor(bytes + slot * ROWS + r * PANEL, 0, 1024), one);
+            unpack_part(weights[0], piece[0], 0, base);
+            multiply_records(sums, weights, piece, panel_descriptor(bytes + slot * ROWS + r * PANEL, 0, 1024), base);
             product_wait<0>();
         }
     }
@@ -143,6 +133,6 @@ template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS, bool BULK> DEV
     finish<BM, 1, NT, THREADS>(a, s, &sums, a.narrowed, (u32 *)bytes);
 }
 
-#define TILE(name, groups, rows, records, stages, steps, bulk) \
-    EARLY_KERNEL(name, Linear, groups * 128) { packed_by_warpgroups<groups, rows, records, stages, steps, bulk>(a); }
+#define TILE(name, groups, rows, records, stages, steps) \
+    EARLY_KERNEL(name, Linear, groups * 128) { packed_by_warpgroups<groups, rows, records, stages, steps>(a); }
 // `src/packed/warpgroups.rs` adds the tiles.

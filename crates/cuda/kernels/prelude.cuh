@@ -85,10 +85,21 @@ DEVICE u32 pack2(float a, float b) {
     asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
     return r;
 }
-// a - b for two pairs of bf16: by a product with -1, which older GPUs have, too.
-DEVICE u32 minus2(u32 a, u32 b) {
+// a * b + c for pairs of bf16, rounded once.
+DEVICE u32 multiply_add2(u32 a, u32 b, u32 c) {
     u32 r;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(b), "r"(0xbf80bf80u), "r"(a));
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+// One half of a word in both.
+DEVICE u32 low_twice(u32 pair) {
+    u32 r;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(r) : "r"(pair));
+    return r;
+}
+DEVICE u32 high_twice(u32 pair) {
+    u32 r;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(r) : "r"(pair));
     return r;
 }
 // The IEEE halves of a word.
@@ -110,6 +121,9 @@ DEVICE float low_half(u32 pair) { return __uint_as_float(pair << 16); }
 DEVICE float high_half(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 DEVICE float widen(bf16 x) { return __uint_as_float((u32)x << 16); }
 DEVICE bf16 narrow(float x) { return (bf16)(pack2(x, 0.0f) & 0xffffu); }
+// Sums and differences of pairs: by products with 1 and -1, which older GPUs have, too.
+DEVICE u32 plus2(u32 a, u32 b) { return multiply_add2(a, 0x3f803f80u, b); }
+DEVICE u32 minus2(u32 a, u32 b) { return multiply_add2(b, 0xbf80bf80u, a); }
 
 DEVICE float minus_infinity() { return __uint_as_float(0xff800000u); }
 DEVICE float plus_infinity() { return __uint_as_float(0x7f800000u); }

@@ -43,7 +43,8 @@ template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
 }
 
 // Rows of x that a thread copies its piece of, thread t those of t / 8 + AT_ONCE i: where they begin, in pieces of 16 bytes.
-// In place of rows that are not there, the first one is copied; their sums are never looked at.
+// In place of rows that are not there, zeros are written and nothing is read: with few outputs in a block, rows are a good part of what it reads.
+constexpr u32 NO_ROW = 0xffffffffu;
 template <int BN, int THREADS = 128> struct Sources {
     static constexpr int AT_ONCE = THREADS / 8, COUNT = (BN + AT_ONCE - 1) / AT_ONCE;
     u32 begin[COUNT];  // with few rows, several threads have the same one
@@ -54,7 +55,7 @@ template <int BN, int THREADS = 128> DEVICE Sources<BN, THREADS> find_rows(const
 #pragma unroll
     for (int i = 0; i < Own::COUNT; i++) {
         u32 m = s.m0 + (threadIdx.x / 8 + i * Own::AT_ONCE) % BN;
-        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : 0;
+        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : NO_ROW;
     }
     return sources;
 }
@@ -64,15 +65,15 @@ template <int BN, int BLOCKS, int THREADS> DEVICE void copy_rows(char *to, const
     typedef Sources<BN, THREADS> Own;
     constexpr int AT_ONCE = BN < Own::AT_ONCE ? Own::AT_ONCE / BN : 1;
     static_assert(BLOCKS <= AT_ONCE || BLOCKS % AT_ONCE == 0, "threads copy whole blocks");
-    const u32 r = threadIdx.x / 8, c = threadIdx.x % 8, own = AT_ONCE > 1 ? r / BN : 0;
+    const u32 r = threadIdx.x / 8, c = threadIdx.x % 8, own = AT_ONCE > 1 ? r / BN : 0, first = (kb + own) * 8 + c;
     to += r * 128 + (c ^ (r & 7)) * 16;
     if (AT_ONCE > BLOCKS && own >= BLOCKS) return;
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block += AT_ONCE) {
-        const u32 piece = (kb + block + own) * 8 + c;
-        const bool inside = piece < a.k / 8;
+    for (int i = 0; i < Own::COUNT; i++) {
+        const u32 end = sources.begin[i] == NO_ROW ? 0 : a.k / 8;
+        const uint4 *from = (const uint4 *)a.x + sources.begin[i] + (u64)first;
 #pragma unroll
-        for (int i = 0; i < Own::COUNT; i++) copy16(to + (block * BN + i * Own::AT_ONCE) * 128, (const uint4 *)a.x + sources.begin[i] + piece, inside);
+        for (int block = 0; block < BLOCKS; block += AT_ONCE) copy16(to + (block * BN + i * Own::AT_ONCE) * 128, from + block * 8, first + block * 8 < end);
     }
 }
 
@@ -97,30 +98,55 @@ template <int MT, int NT> DEVICE void multiply_rows(float (*sums)[NT][4], const 
     }
 }
 
+// Four sums of every slice, `stride` apart, added in the slices' order. All are read before the first is added: the time of one read.
+constexpr int MOST_SLICES = 4;  // as in `src/plan/slices.rs`
+DEVICE float4 add_slices(const float4 *at, u64 stride, u32 slices) {
+    float4 parts[MOST_SLICES];
+#pragma unroll
+    for (u32 i = 0; i < MOST_SLICES; i++)
+        if (i < slices) parts[i] = __ldcg(at + i * stride);
+    float4 sum = parts[0];
+#pragma unroll
+    for (u32 i = 1; i < MOST_SLICES; i++) {
+        if (i >= slices) break;
+        sum.x = __fadd_rn(sum.x, parts[i].x), sum.y = __fadd_rn(sum.y, parts[i].y);
+        sum.z = __fadd_rn(sum.z, parts[i].z), sum.w = __fadd_rn(sum.w, parts[i].w);
+    }
+    return sum;
+}
+
+// Writes the block's sums for others; whether all slices of its tile are written now. `before` lies in shared memory that nothing else uses.
+template <int MT, int NT, int THREADS> DEVICE bool is_last_slice(const Linear &a, const Share &s, float (*sums)[NT][4], u64 tile, u64 tiles, u32 *before) {
+    float4 *mine = (float4 *)a.partial + (s.slice * tiles + tile) * (MT * NT * THREADS) + threadIdx.x;
+#pragma unroll
+    for (int v = 0; v < MT * NT; v++) {
+        const float *own = sums[v / NT][v % NT];
+        mine[v * THREADS] = make_float4(own[0], own[1], own[2], own[3]);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {  // a fence covers what its thread has seen of others by the barrier
+        __threadfence();
+        *before = atomicAdd(&a.finished[tile], 1u);
+        __threadfence();
+        if (*before == s.slices - 1) a.finished[tile] = 0;
+    }
+    __syncthreads();
+    return *before == s.slices - 1;
+}
+
 // Adds the slices up where there are several, and writes the results: as bf16 where `narrowed`, else as they are. `before` lies in shared
 // memory that no copy or product uses any more.
 template <int BM, int MT, int NT, int THREADS = 128> DEVICE void finish(const Linear &a, const Share &s, float (*sums)[NT][4], bool narrowed, u32 *before) {
-    const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-    if (s.slices > 1) {  // the block that comes last adds all slices, in their order
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (s.slices > 1) {  // the block that comes last adds all of them
         const u64 tiles = (u64)gridDim.x * gridDim.z, tile = blockIdx.z * (u64)gridDim.x + blockIdx.x;
-        constexpr int VALUES = MT * NT * 4;
-        float *mine = a.partial + (s.slice * tiles + tile) * (VALUES * THREADS);
+        if (!is_last_slice<MT, NT, THREADS>(a, s, sums, tile, tiles, before)) return;
+        const float4 *first = (const float4 *)a.partial + tile * (MT * NT * THREADS) + threadIdx.x;
 #pragma unroll
-        for (int v = 0; v < VALUES; v++) mine[v * THREADS + tid] = sums[v / 4 / NT][v / 4 % NT][v % 4];
-        __threadfence();
-        __syncthreads();
-        if (tid == 0) *before = atomicAdd(&a.finished[tile], 1u);
-        __syncthreads();
-        if (*before != s.slices - 1) return;
-        __threadfence();
-        if (tid == 0) a.finished[tile] = 0;
-#pragma unroll
-        for (int v = 0; v < VALUES; v++) {
-            const float *p = a.partial + tile * (VALUES * THREADS) + v * THREADS + tid;
-            float sum = __ldcg(p);
-#pragma unroll 1
-            for (u32 other = 1; other < s.slices; other++) sum = __fadd_rn(sum, __ldcg(p + other * tiles * (VALUES * THREADS)));
-            sums[v / 4 / NT][v / 4 % NT][v % 4] = sum;
+        for (int v = 0; v < MT * NT; v++) {
+            const float4 sum = add_slices(first + v * THREADS, tiles * (MT * NT * THREADS), s.slices);
+            float *own = sums[v / NT][v % NT];
+            own[0] = sum.x, own[1] = sum.y, own[2] = sum.z, own[3] = sum.w;
         }
     }
 #pragma unroll

@@ -379,7 +379,7 @@ mod tests {
         let table: Vec<BlockId> = (0..10).map(BlockId).collect();
         batch.push_chunk(&[7], 299, &table);
         let (words, s, filled) = filled(&batch, 64, 0);
-        assert_eq!((filled.decodes, filled.prompts, filled.class.rows()), (Decodes::Segments, false, 8));
+        assert_eq!((filled.decodes, filled.prompts, filled.class.rows()), (Decodes::Segments, false, 1));
         assert_eq!(words[s.counts(0)], 3, "300 keys are three segments");
         assert_eq!(words[s.counts(1)], 2, "the last hundred lie in two");
         assert_eq!(words[s.items(1)..][..12], [0, 300, 1, 0, 0, 2, 0, 0, 4, 5, 6, 7]);

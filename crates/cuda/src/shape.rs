@@ -13,10 +13,14 @@ use crate::kv::KvForm;
 use crate::plan::Plan;
 
 /// Row counts that work is launched for. Small steps are latency; above, rows that nobody asked for cost as much as others.
-const CLASSES: [usize; 29] = [
-    8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584,
-    4096, 4608, 5120, 5632, 6144, 6656, 7168, 8192,
+/// A step of one row has its own class: products of packed weights read a good part less without the other rows of a tile.
+const CLASSES: [usize; 30] = [
+    1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
+    3584, 4096, 4608, 5120, 5632, 6144, 6656, 7168, 8192,
 ];
+
+/// Rows that buffers hold at least: the library multiplies as many in the smallest classes, too.
+pub const LEAST_ROWS: usize = 8;
 
 /// Blocks of attention's kernel for few rows that run at once: an H200 has 132 multiprocessors. Only speed depends on it.
 const SHORT_BLOCKS: usize = 132;
@@ -179,8 +183,8 @@ pub struct StepShape {
 impl StepShape {
     /// For steps of at most so many tokens and rows.
     pub fn new(model: &ModelShape, attend: &AttendShape, tokens: usize, rows: usize) -> Self {
-        let tokens = RowClass::of(tokens).rows();
-        let rows = RowClass::of(rows.min(tokens)).rows();
+        let tokens = RowClass::of(tokens.max(LEAST_ROWS)).rows();
+        let rows = RowClass::of(rows.min(tokens).max(LEAST_ROWS)).rows();
         let most_segments = rows * model.context.div_ceil(SEGMENT);
         let few_rows = attend.few_blocks * SHORT_BLOCKS / (model.kv_heads * model.parts());
         let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(TILES * rows);
@@ -199,7 +203,7 @@ mod tests {
             let class = RowClass::of(rows).rows();
             assert!(class >= rows && class < 2 * rows, "{rows}: {class}");
         }
-        assert_eq!(RowClass::of(1).rows(), 8);
+        assert_eq!([1, 2].map(|rows| RowClass::of(rows).rows()), [1, 8]);
         assert_eq!(RowClass::of(9000).rows(), 16384);
     }
 }

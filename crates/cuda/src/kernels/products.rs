@@ -5,6 +5,7 @@ use crate::driver::{Function, Module};
 use crate::error::CudaError;
 use crate::packed::{PackedForm, PackedKernels};
 use crate::plan::Form;
+use crate::shape::LEAST_ROWS;
 
 use super::product_source;
 
@@ -34,6 +35,16 @@ pub struct LinearKernel {
     pub threads: u32,
     /// Its shared memory.
     pub shared: usize,
+}
+
+/// Tiles along the rows that a kernel is tried with: each of them reads all weights.
+const MOST_TILES: usize = 4;
+
+impl LinearKernel {
+    /// Whether it may be the fastest with so many rows: its tiles are neither mostly empty nor many times smaller than the product.
+    pub fn suits(&self, rows: usize) -> bool {
+        self.rows < 2 * rows.max(LEAST_ROWS) && rows <= MOST_TILES * self.rows
+    }
 }
 
 /// The constants of one form in `linear.cu`.

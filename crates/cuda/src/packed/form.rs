@@ -13,7 +13,7 @@ pub const STRIP: usize = 16;
 /// Inputs of a record: four steps of the matrix instruction.
 pub const RECORD_INPUTS: usize = 64;
 
-/// Small integers with an f16 scale and min per group: 5, 6, 9 or 10 bits a weight.
+/// Small integers with two 16-bit factors per group: 5, 6, 9 or 10 bits a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PackedForm {
     /// Width of a quant.
@@ -110,7 +110,7 @@ pub(crate) fn choose_forms(
             }
             WeightSource::Random(_) => quantize,
         };
-        matrix.form = form.map_or(Form::Bf16, Form::Packed);
+        matrix.set_form(form.map_or(Form::Bf16, Form::Packed));
     }
     Ok(())
 }

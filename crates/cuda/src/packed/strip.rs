@@ -1,7 +1,7 @@
 //! Sixteen rows of a matrix, read from a file and packed into the records that kernels read.
 
-use half::f16;
 use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use ropeway_model::Quantize;
 use ropeway_weights::{AffineForm, AffineRow, Bits, Form, Group, Tensor, Zero};
 
@@ -16,6 +16,12 @@ const MOST_FACTORS: usize = 2 * STRIP * RECORD_INPUTS / Group::Sixteen.len();
 
 /// The exponent just below the top of f16's range.
 const TOP: f32 = 15.0;
+
+/// What scales of 8-bit quants are multiplied by: where such a quant stands in a mantissa.
+const SHIFT: f32 = 32768.0;
+
+/// The quant of 4 bits whose weight is a group's middle.
+const MIDDLE: f32 = 8.0;
 
 /// Sixteen rows as quants, scales and mins; rows and inputs that are not there are zeros.
 #[derive(Clone, Debug)]
@@ -95,6 +101,9 @@ impl Strip {
             let zero = f32::from(from.bits.zero_point());
             mins.iter_mut().zip(&*scales).for_each(|(min, scale)| *min = -zero * scale);
         }
+        if form.bits == Bits::Four {
+            centre(&mut quants[..inputs], scales, mins);
+        }
         if from.group != form.group {
             for group in (0..groups).rev() {
                 let (scale, min) = (scales[group], mins[group]);
@@ -131,21 +140,13 @@ impl Strip {
         unit
     }
 
-    /// What scales of a slot's output are multiplied by: where its quants stand in a mantissa.
-    fn shift(&self, slot: usize) -> f32 {
-        match self.form.bits {
-            Bits::Four if slot < 8 => 2048.0,
-            Bits::Four => 128.0,
-            Bits::Eight => 32768.0,
-        }
-    }
-
-    /// The power of two that brings the largest factor just below the top of f16's range.
+    /// The power of two that brings the largest factor just below the top of f16's range; 1 where factors have the range of an f32.
     fn unit(&self) -> f32 {
-        let groups = self.groups();
+        if self.form.bits == Bits::Four {
+            return 1.0;
+        }
         let largest = |values: &[f32]| values.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
-        let scaled = |slot| largest(&self.scales[slot * groups..][..groups]) * self.shift(slot);
-        let most = (0..STRIP).map(scaled).fold(largest(&self.mins), f32::max);
+        let most = largest(&self.mins).max(largest(&self.scales) * SHIFT);
         if most > 0.0 && most.is_finite() { (most.log2().ceil() - TOP).exp2() } else { 1.0 }
     }
 
@@ -166,7 +167,7 @@ impl Strip {
                 for (word, of_step) in words.as_chunks_mut::<4>().0.iter_mut().zip(pairs.as_chunks::<16>().0)
                 {
                     let [a, b, c, d] = inputs_of_lane(of_step, lane);
-                    *word = u32::from_le_bytes([b, a, c, d]).rotate_left(4).to_le_bytes();
+                    *word = [a, c, b, d];
                 }
             }
         }
@@ -187,23 +188,53 @@ impl Strip {
         }
     }
 
+    /// Both factors of every output and group, as 16-bit numbers.
     fn put_factors(&self, block: usize, unit: f32, out: &mut [u8]) {
         let (groups, in_record) = (self.groups(), RECORD_INPUTS / self.form.group.len());
-        let (mut values, mut halves) = ([0.0; MOST_FACTORS], [f16::ZERO; MOST_FACTORS]);
+        let mut values = [0.0; MOST_FACTORS];
         for slot in 0..STRIP {
             let first = slot * groups + block * in_record;
-            let factor = self.shift(slot) / unit;
             for (group, at) in (first..first + in_record).enumerate() {
                 let place = (group / 2 * 8 + slot % 8) * 4 + group % 2 * 2 + slot / 8;
-                values[2 * place] = self.scales[at] * factor;
-                values[2 * place + 1] = self.mins[at] / unit;
+                let (scale, min) = (self.scales[at], self.mins[at]);
+                [values[2 * place], values[2 * place + 1]] = match self.form.bits {
+                    Bits::Four => [scale, min + MIDDLE * scale],
+                    Bits::Eight => [scale * (SHIFT / unit), min / unit],
+                };
             }
         }
-        halves.convert_from_f32_slice(&values);
-        for (bytes, half) in out.as_chunks_mut::<2>().0.iter_mut().zip(halves) {
-            *bytes = half.to_le_bytes();
+        match self.form.bits {
+            Bits::Four => put_bf16(&values, out),
+            Bits::Eight => put_f16(&values, out),
         }
     }
+}
+
+/// Moves quants of 2 or 3 bits to the middle of 4: there, what rounded factors are off by matters least.
+fn centre(quants: &mut [u8], scales: &[f32], mins: &mut [f32]) {
+    let shift = match quants.iter().max() {
+        Some(0..=3) => 6,
+        Some(4..=7) => 4,
+        _ => return,
+    };
+    for quant in quants {
+        *quant += shift;
+    }
+    mins.iter_mut().zip(scales).for_each(|(min, scale)| *min -= f32::from(shift) * scale);
+}
+
+/// As many values as there is room for.
+fn put_bf16(values: &[f32; MOST_FACTORS], out: &mut [u8]) {
+    let mut halves = [bf16::ZERO; MOST_FACTORS];
+    halves.convert_from_f32_slice(values);
+    out.as_chunks_mut().0.iter_mut().zip(halves).for_each(|(bytes, half)| *bytes = half.to_le_bytes());
+}
+
+/// As many values as there is room for.
+fn put_f16(values: &[f32; MOST_FACTORS], out: &mut [u8]) {
+    let mut halves = [f16::ZERO; MOST_FACTORS];
+    halves.convert_from_f32_slice(values);
+    out.as_chunks_mut().0.iter_mut().zip(halves).for_each(|(bytes, half)| *bytes = half.to_le_bytes());
 }
 
 /// The inputs of a step that a lane multiplies.

@@ -2,7 +2,7 @@
 
 use ropeway_weights::Bits;
 
-use super::PackedForm;
+use super::{PackedForm, STRIP};
 use crate::compile::Source;
 use crate::driver::{Module, Properties};
 use crate::error::CudaError;
@@ -14,7 +14,8 @@ const HOPPER: u32 = 90;
 /// Outputs of a warpgroup.
 const GROUP_OUTPUTS: usize = 64;
 
-/// Shared memory of a block of which a multiprocessor holds four, three, two and one.
+/// Shared memory of a block of which a multiprocessor holds four, three, two and one. Blocks are spread evenly where a multiprocessor has no
+/// room for more than its share: they come while the kernel before still runs, wherever there is room.
 const FOUR_BLOCKS: usize = 56 << 10;
 const THREE_BLOCKS: usize = 74 << 10;
 const TWO_BLOCKS: usize = 112 << 10;
@@ -30,35 +31,21 @@ struct Tile {
     records: usize,
     /// Shared memory that stages may fill.
     shared: usize,
-    /// Whether one copy brings a warp's records of a stage, and a barrier tells of it.
-    bulk: bool,
 }
 
-const TILES: [Tile; 17] = [
-    Tile { name: "warpgroups_64x8", groups: 1, rows: 8, records: 4, shared: FOUR_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_64x8_short", groups: 1, rows: 8, records: 2, shared: FOUR_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_64x8_deep", groups: 1, rows: 8, records: 4, shared: TWO_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_64x8_bulk", groups: 1, rows: 8, records: 2, shared: FOUR_BLOCKS, bulk: true },
-    Tile {
-        name: "warpgroups_64x8_bulk_deep",
-        groups: 1,
-        rows: 8,
-        records: 4,
-        shared: TWO_BLOCKS,
-        bulk: true,
-    },
-    Tile { name: "warpgroups_64x16_bulk", groups: 1, rows: 16, records: 4, shared: THREE_BLOCKS, bulk: true },
-    Tile { name: "warpgroups_64x32_bulk", groups: 1, rows: 32, records: 2, shared: TWO_BLOCKS, bulk: true },
-    Tile { name: "warpgroups_64x64_bulk", groups: 1, rows: 64, records: 2, shared: TWO_BLOCKS, bulk: true },
-    Tile { name: "warpgroups_64x16", groups: 1, rows: 16, records: 4, shared: THREE_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_64x32", groups: 1, rows: 32, records: 2, shared: THREE_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_64x32_deep", groups: 1, rows: 32, records: 2, shared: TWO_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_64x64", groups: 1, rows: 64, records: 2, shared: TWO_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_128x64", groups: 2, rows: 64, records: 2, shared: TWO_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_64x128", groups: 1, rows: 128, records: 1, shared: TWO_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_128x128", groups: 2, rows: 128, records: 1, shared: TWO_BLOCKS, bulk: false },
-    Tile { name: "warpgroups_256x128", groups: 4, rows: 128, records: 1, shared: ONE_BLOCK, bulk: false },
-    Tile { name: "warpgroups_128x256", groups: 2, rows: 256, records: 1, shared: ONE_BLOCK, bulk: false },
+const TILES: [Tile; 12] = [
+    Tile { name: "warpgroups_64x8", groups: 1, rows: 8, records: 4, shared: FOUR_BLOCKS },
+    Tile { name: "warpgroups_64x8_three", groups: 1, rows: 8, records: 4, shared: THREE_BLOCKS },
+    Tile { name: "warpgroups_64x8_deep", groups: 1, rows: 8, records: 4, shared: TWO_BLOCKS },
+    Tile { name: "warpgroups_64x16", groups: 1, rows: 16, records: 4, shared: THREE_BLOCKS },
+    Tile { name: "warpgroups_64x32", groups: 1, rows: 32, records: 2, shared: THREE_BLOCKS },
+    Tile { name: "warpgroups_64x32_deep", groups: 1, rows: 32, records: 2, shared: TWO_BLOCKS },
+    Tile { name: "warpgroups_64x64", groups: 1, rows: 64, records: 2, shared: TWO_BLOCKS },
+    Tile { name: "warpgroups_128x64", groups: 2, rows: 64, records: 2, shared: TWO_BLOCKS },
+    Tile { name: "warpgroups_64x128", groups: 1, rows: 128, records: 1, shared: TWO_BLOCKS },
+    Tile { name: "warpgroups_128x128", groups: 2, rows: 128, records: 1, shared: TWO_BLOCKS },
+    Tile { name: "warpgroups_256x128", groups: 4, rows: 128, records: 1, shared: ONE_BLOCK },
+    Tile { name: "warpgroups_128x256", groups: 2, rows: 256, records: 1, shared: ONE_BLOCK },
 ];
 
 /// Whether a device can run them.
@@ -80,12 +67,7 @@ impl Tile {
     }
 
     fn stage_bytes(&self, form: PackedForm) -> usize {
-        let barriers = if self.bulk { self.strips() * 8 } else { 0 };
-        self.records(form) * (self.strips() * form.record_bytes() + self.rows * 128) + barriers
-    }
-
-    fn strips(&self) -> usize {
-        self.groups * GROUP_OUTPUTS / 16
+        self.records(form) * (self.groups * GROUP_OUTPUTS / STRIP * form.record_bytes() + self.rows * 128)
     }
 
     fn stages(&self, form: PackedForm) -> usize {
@@ -94,9 +76,9 @@ impl Tile {
 
     /// The kernel's definition.
     fn text(&self, form: PackedForm) -> String {
-        let Tile { name, groups, rows, bulk, .. } = *self;
+        let Tile { name, groups, rows, .. } = *self;
         let (records, stages, steps) = (self.records(form), self.stages(form), self.steps(form));
-        format!("TILE({name}, {groups}, {rows}, {records}, {stages}, {steps}, {bulk})\n")
+        format!("TILE({name}, {groups}, {rows}, {records}, {stages}, {steps})\n")
     }
 
     fn load(&self, module: &Module, form: PackedForm) -> Result<LinearKernel, CudaError> {

@@ -5,32 +5,14 @@ use ropeway_model::spec::{ExpertsSpec, MlpSpec, QkNorm, RopeLayout};
 
 use super::{
     Add, Form, HeadNormPlan, MatrixId, MatrixPlan, MatrixRole, Op, Plan, Results, RotationPlan, RowsOf, Slot,
-    VectorId, VectorPlan, VectorRole,
+    VectorId, VectorPlan, VectorRole, slices,
 };
-
-/// Inputs up to which a product is computed in one piece, whatever its shape.
-const SHORT: usize = 2048;
-
-/// Outputs that one part of the device computes at a time, and how many such parts there are to keep busy (an H200 has 132
-/// multiprocessors). What the number of slices depends on may never be the batch; that it fits this device only matters for speed.
-const TILE: usize = 64;
-const PARTS: usize = 132;
 
 /// The plan of a model.
 pub(super) fn build(spec: &DecoderSpec) -> Plan {
     let mut builder = Builder { spec, plan: Plan::empty(spec), rows: RowsOf::Tokens };
     builder.build();
     builder.plan
-}
-
-/// Pieces into which a product's inputs are cut: as many as it takes for a product with few outputs and many inputs to keep the whole
-/// device busy, a power of two.
-fn slices(outputs: usize, inputs: usize) -> usize {
-    if inputs <= SHORT {
-        return 1;
-    }
-    let wanted = PARTS / outputs.div_ceil(TILE).max(1);
-    if wanted < 2 { 1 } else { (1 << wanted.ilog2()).min(4) }
 }
 
 struct Builder<'a> {
@@ -174,7 +156,7 @@ impl Builder<'_> {
     }
 
     fn matrix(&mut self, role: MatrixRole, [outputs, inputs]: [usize; 2], results: Results) -> MatrixId {
-        let slices = if results == Results::F32 { slices(outputs, inputs) } else { 1 };
+        let slices = slices::plain([outputs, inputs], results);
         let form = Form::Bf16;
         self.plan.matrices.push(MatrixPlan { role, outputs, inputs, copies: 1, slices, results, form });
         MatrixId(self.plan.matrices.len() - 1)
@@ -193,20 +175,4 @@ struct RopeLayoutOf {
 
 fn rope_layout(spec: &DecoderSpec, rope: usize) -> RopeLayoutOf {
     RopeLayoutOf { pairs: spec.ropes[rope].dims / 2, layout: spec.ropes[rope].layout }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_long_products_with_few_outputs_are_cut() {
-        assert_eq!(slices(576, 1536), 1, "135M down");
-        assert_eq!(slices(1536, 8960), 4, "1.5B down");
-        assert_eq!(slices(1536, 1536), 1, "1.5B output");
-        assert_eq!(slices(4096, 14336), 2, "8B down");
-        assert_eq!(slices(4096, 4096), 2, "8B output");
-        assert_eq!(slices(6144, 4096), 1, "8B qkv");
-        assert_eq!(slices(128_256, 4096), 1, "8B head");
-    }
 }

@@ -7,10 +7,12 @@
 //! few operations; what differs between them is which parts of an operation are there.
 
 mod build;
+mod slices;
 
 use ropeway_model::DecoderSpec;
 use ropeway_model::spec::{Activation, ExpertsSpec, QkNorm, RopeLayout};
 
+pub use self::slices::packed_slices;
 use crate::packed::{PackedForm, STRIP};
 
 /// A weight matrix, by its index in [`Plan::matrices`].
@@ -53,8 +55,8 @@ pub struct MatrixPlan {
     pub inputs: usize,
     /// How many of the same shape follow each other: one per expert.
     pub copies: usize,
-    /// Pieces of its inputs that are summed apart and then added in order: decided by its shape alone, so that a row's sums never depend
-    /// on the batch.
+    /// Pieces of its inputs that are summed apart and then added in order: decided by its shape and form alone, so that a row's sums never
+    /// depend on the batch.
     pub slices: usize,
     /// The form of its results.
     pub results: Results,
@@ -72,6 +74,15 @@ pub enum Form {
 }
 
 impl MatrixPlan {
+    /// Changes how it lies on the device, and with it how its inputs are cut.
+    pub(crate) fn set_form(&mut self, form: Form) {
+        self.form = form;
+        // An expert's matrices are in one piece: there are many of them.
+        if matches!(form, Form::Packed(_)) && self.copies == 1 {
+            self.slices = packed_slices([self.outputs, self.inputs], self.results);
+        }
+    }
+
     /// Strips of one copy, where it is packed.
     pub fn strips(&self) -> usize {
         self.outputs.div_ceil(STRIP)

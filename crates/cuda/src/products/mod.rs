@@ -22,7 +22,7 @@ use crate::error::CudaError;
 use crate::kernels::{Linear, LinearKernel, ProductKernels};
 use crate::packed::{PackedForm, RECORD_INPUTS, STRIP, Unpack};
 use crate::plan::{Form, MatrixPlan, Results};
-use crate::shape::RowClass;
+use crate::shape::{LEAST_ROWS, RowClass};
 use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES, Workspace};
 
 /// What decides how a product is computed, besides the device.
@@ -57,10 +57,11 @@ impl ProductKey {
         format!("{outputs}x{inputs}{form} in {slices}, {results:?}, {} rows", class.rows())
     }
 
+    /// What the library computes: at least as many rows as are judged.
     fn shape(&self) -> ProductShape {
         ProductShape {
             n: self.outputs,
-            rows: self.class.rows(),
+            rows: self.class.rows().max(LEAST_ROWS),
             k: self.inputs,
             stride: self.inputs,
             results: self.results,

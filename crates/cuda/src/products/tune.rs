@@ -8,12 +8,12 @@ use crate::blas::{Blas, Operands, ProductShape, Splits};
 use crate::compile::keep;
 use crate::driver::{Address, Event, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{ProductKernels, Randomise};
+use crate::kernels::{LinearKernel, ProductKernels, Randomise};
 use crate::plan::Form;
-use crate::shape::RowClass;
+use crate::shape::{LEAST_ROWS, RowClass};
 
 /// Rows that are compared with the judge's.
-const JUDGED: usize = 8;
+const JUDGED: usize = LEAST_ROWS;
 
 /// Algorithms that are timed for one product: with few rows they differ more, and take less time.
 const TIMED: usize = 6;
@@ -26,14 +26,11 @@ const OWN_ROWS: usize = 32;
 /// Rows from which unpacking a matrix for the library can pay: it writes three times the bytes that a packed product reads.
 const UNPACKED: usize = 96;
 
-/// Tiles along the rows that one of our kernels is tried with: each of them reads all weights.
-const MOST_TILES: usize = 4;
-
 /// Bytes of weights that one timing reads: several times the cache of any GPU.
 const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// What tuning needs besides the products.
 pub struct Bench<'a> {
@@ -187,12 +184,11 @@ pub(super) fn time_calls(
     Ok(best * 1e6 / calls as f64)
 }
 
-/// Our kernels that may be the fastest: their tiles are neither mostly empty nor many times smaller than the product.
+/// Our kernels that may be the fastest, the usual one first.
 fn own_candidates(kernels: &ProductKernels, key: ProductKey) -> Vec<Recipe> {
-    let rows = key.class.rows();
     let usual = usual_kernel(kernels, key).name;
-    let fits = |tile: usize| tile < 2 * rows && rows <= MOST_TILES * tile;
-    let others = kernels.every_tile(key.form).filter(|kernel| fits(kernel.rows) && kernel.name != usual);
+    let suits = |kernel: &&LinearKernel| kernel.suits(key.class.rows()) && kernel.name != usual;
+    let others = kernels.every_tile(key.form).filter(suits);
     let names = std::iter::once(usual).chain(others.map(|kernel| kernel.name));
     names.map(|name| Recipe::Own(name.to_owned())).collect()
 }
@@ -217,7 +213,7 @@ fn library_candidates(blas: &Blas, key: ProductKey, workspace: usize) -> Result<
 }
 
 fn randomise_input(bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
-    let count = (wanted.key.class.rows() * wanted.key.inputs) as u64;
+    let count = (wanted.key.class.rows().max(JUDGED) * wanted.key.inputs) as u64;
     let shape = Shape { grid: [256, 1, 1], threads: 256, shared_bytes: 0 };
     let arguments = Randomise { values: wanted.input, count, seed: 1, amount: 1.0 };
     Ok(bench.stream.launch(&bench.kernels.randomise, shape, &arguments)?)

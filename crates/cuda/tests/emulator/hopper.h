@@ -65,18 +65,6 @@ static void numbered_arrival(u32 number, u32 threads) {
     Numbered &barrier = numbered[number];
     if (++barrier.arrived == threads) barrier.arrived = 0, barrier.generation++;
 }
-// Bulk copies under way, and bytes that barriers still expect of them; they arrive when they are waited for.
-static std::map<u64 *, std::vector<Copy>> bulk;
-static std::map<u64 *, u32> expected;
-static void bring(u64 *at) {
-    for (const Copy &copy : bulk[at]) {
-        if (copy.bytes % 16 || copy.bytes > expected[at]) fail("a bulk copy of bytes that nobody expects");
-        memcpy(copy.to, copy.from, copy.bytes), copies++;
-        auto &barrier = *(Barrier *)at;
-        if ((expected[at] -= copy.bytes) == 0 && --barrier.pending == 0) barrier.pending = barrier.count, barrier.phase++;
-    }
-    bulk[at].clear();
-}
 }  // namespace emulator
 
 static inline u32 shared_address(const void *p) { return (u32)((const char *)p - emulator::shared); }
@@ -117,23 +105,16 @@ static inline void barrier_arrive(u64 *at) {
     auto &barrier = *(emulator::Barrier *)at;
     if (--barrier.pending == 0) barrier.pending = barrier.count, barrier.phase++;
 }
-static inline void barrier_expect(u64 *barrier, u32 bytes) {
-    if (emulator::expected[barrier]) emulator::fail("a barrier expects bytes twice in a phase");
-    emulator::expected[barrier] = bytes;
-    if (!bytes) barrier_arrive(barrier);
+static inline void barrier_wait(u64 *barrier, u32 parity) {
+    emulator::wait_until([=] { return ((emulator::Barrier *)barrier)->phase % 2 != parity; });
 }
-static inline void bulk_copy(void *to, const void *from, u32 bytes, u64 *barrier) { emulator::bulk[barrier].push_back({to, from, bytes, true}); }
-static inline bool barrier_passed(u64 *barrier, u32 parity) {
-    emulator::bring(barrier);
-    return ((emulator::Barrier *)barrier)->phase % 2 != parity;
-}
-static inline void barrier_wait(u64 *barrier, u32 parity) { emulator::wait_until([=] { return barrier_passed(barrier, parity); }); }
 static inline void numbered_arrive(u32 number, u32 threads) { emulator::numbered_arrival(number, threads); }
 static inline void numbered_wait(u32 number, u32 threads) {
     const u32 generation = emulator::numbered[number].generation;
     emulator::numbered_arrival(number, threads);
     emulator::wait_until([=] { return emulator::numbered[number].generation != generation; });
 }
+static inline u32 opaque(u32 value) { return value; }
 static inline u32 thread_anew() { return threadIdx.x; }
 template <int N> static void fewer_registers() {}
 template <int N> static void more_registers() {}

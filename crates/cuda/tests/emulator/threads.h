@@ -295,10 +295,22 @@ static inline float power2(float x) { return exp2f(x); }
 static inline float inverse(float x) { return 1.0f / x; }
 static inline u32 narrowed(float f) { u32 u = __float_as_uint(f); return f != f ? 0x7fffu : (u + 0x7fff + ((u >> 16) & 1)) >> 16; }
 static inline u32 pack2(float a, float b) { return narrowed(a) | narrowed(b) << 16; }
-static inline u32 minus2(u32 a, u32 b) {
-    auto difference = [=](u32 mask, int shift) { return __uint_as_float((a & mask) << shift) - __uint_as_float((b & mask) << shift); };
-    return pack2(difference(0xffffu, 16), difference(0xffff0000u, 0));
+// Rounded so that a second rounding gives what one alone would: towards zero, and an odd mantissa says that something was lost.
+static inline float rounded_to_odd(double v) {
+    float f = (float)v;
+    if ((double)f == v || v != v) return f;
+    if (fabs((double)f) > fabs(v)) f = nextafterf(f, 0.0f);
+    return __uint_as_float(__float_as_uint(f) | 1);
 }
+static inline u32 multiply_add2(u32 a, u32 b, u32 c) {
+    auto one = [=](u32 mask, int shift) {
+        auto value = [=](u32 pair) { return (double)__uint_as_float((pair & mask) << shift); };
+        return rounded_to_odd(value(a) * value(b) + value(c));
+    };
+    return pack2(one(0xffffu, 16), one(0xffff0000u, 0));
+}
+static inline u32 low_twice(u32 pair) { return pair << 16 | (pair & 0xffffu); }
+static inline u32 high_twice(u32 pair) { return (pair & 0xffff0000u) | pair >> 16; }
 static inline float half_to_float(u16 h) {
     int exponent = h >> 10 & 31, mantissa = h & 1023;
     float v = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? ldexpf(1024 + mantissa, exponent - 25) : ldexpf(mantissa, -24);

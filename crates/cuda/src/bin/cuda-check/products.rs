@@ -1,7 +1,7 @@
 //! Packed products by themselves: every kernel bit for bit, and its speed, at the shapes of an 8B model.
 
 use ropeway_cuda::packed::PackedForm;
-use ropeway_cuda::plan::Results;
+use ropeway_cuda::plan::{Results, packed_slices};
 use ropeway_cuda::products::trial::{Laboratory, Prepared, Trial};
 use ropeway_model::Quantize;
 
@@ -12,19 +12,18 @@ struct Matrix {
     name: &'static str,
     outputs: usize,
     inputs: usize,
-    slices: usize,
     results: Results,
 }
 
 const MATRICES: [Matrix; 5] = [
-    Matrix { name: "gate_up", outputs: 28_672, inputs: 4096, slices: 1, results: Results::Bf16 },
-    Matrix { name: "down", outputs: 4096, inputs: 14_336, slices: 2, results: Results::F32 },
-    Matrix { name: "qkv", outputs: 6144, inputs: 4096, slices: 1, results: Results::F32 },
-    Matrix { name: "output", outputs: 4096, inputs: 4096, slices: 2, results: Results::F32 },
-    Matrix { name: "head", outputs: 128_256, inputs: 4096, slices: 1, results: Results::F32 },
+    Matrix { name: "gate_up", outputs: 28_672, inputs: 4096, results: Results::Bf16 },
+    Matrix { name: "down", outputs: 4096, inputs: 14_336, results: Results::F32 },
+    Matrix { name: "qkv", outputs: 6144, inputs: 4096, results: Results::F32 },
+    Matrix { name: "output", outputs: 4096, inputs: 4096, results: Results::F32 },
+    Matrix { name: "head", outputs: 128_256, inputs: 4096, results: Results::F32 },
 ];
 
-const ROWS: [usize; 6] = [8, 16, 32, 64, 128, 256];
+const ROWS: [usize; 7] = [1, 8, 16, 32, 64, 128, 256];
 
 /// How often results are compared: what depends on the order of warps shows up in some runs only.
 const ROUNDS: usize = 3;
@@ -42,16 +41,16 @@ pub fn check(task: &Task) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Compares and measures the kernels whose tiles are neither mostly empty nor many times smaller than the product.
+/// Compares and measures the kernels that may be the fastest.
 fn compare(laboratory: &Laboratory, form: PackedForm, matrix: &Matrix, rows: usize) -> Result<(), Failed> {
-    let Matrix { outputs, inputs, slices, results, .. } = *matrix;
+    let Matrix { outputs, inputs, results, .. } = *matrix;
+    let slices = packed_slices([outputs, inputs], results);
     let trial = Trial { form, outputs, inputs, slices, results, rows };
     let prepared = laboratory.prepare(trial)?;
     let judge = laboratory.kernels(form).next().expect("every form has kernels");
     let judged = prepared.results(judge)?;
     let name = format!("{} bits, {} with {rows} rows", form.width(), matrix.name);
-    for kernel in laboratory.kernels(form).filter(|kernel| kernel.rows < 2 * rows && rows <= 4 * kernel.rows)
-    {
+    for kernel in laboratory.kernels(form).filter(|kernel| kernel.suits(rows)) {
         for _ in 0..ROUNDS {
             if prepared.results(kernel)? != judged {
                 return Err(Failed::Wrong(format!("{name}: {} gives other bits", kernel.name)));
