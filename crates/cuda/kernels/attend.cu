@@ -5,7 +5,7 @@
 // same row inside a prompt (16 rows per warp) agree bit for bit.
 //
 //   decode   item = (row, segment); a warp takes one (item, KV head): the group's query heads are the 16 rows of the matrix
-//            instruction. The warp that finishes a row's last segment merges all of them.
+//            instruction. What each leaves in memory is merged by the kernel after it (`attend_merge.cu`).
 //   short    the same for rows of up to four segments: a block takes a (row, KV head), and its warps merge in shared memory.
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
@@ -35,14 +35,13 @@
 
 // One segment of a decoded row, with all that its warp needs to know: one look, then the keys.
 struct alignas(16) DecodeItem {
-    u32 token;       // its index in the step
-    u32 keys;        // positions up to its own
-    u32 segment;     // which of them
-    u32 row;         // among the decoded rows
-    u32 first_item;  // the row's first item
-    u32 segments;    // how many items the row has
-    u32 unused[2];
+    u32 token;     // its index in the step
+    u32 keys;      // positions up to its own
+    u32 segment;   // which of them
+    u32 segments;  // how many items the row has
     u32 blocks[TILES];
+    u32 row_end;   // not of this item's row, but of the decoded row whose number is this item's: where its items end, 0 if there is none
+    u32 unused[3];
 };
 struct PromptItem {
     u32 token;     // the first token's index in the step
@@ -59,9 +58,8 @@ struct Attend {
     const u32 *counts;         // decode items, prompt items
     const DecodeItem *items;
     const PromptItem *prompts;
-    float *values;             // [item][kv head][part][16 or fewer heads][HEAD_DIM]
-    float2 *scales;            // the same without HEAD_DIM: maximum and sum
-    u32 *finished;             // [row][kv head][part], zero between launches
+    float *values;             // [item][heads][HEAD_DIM]
+    float2 *scales;            // [item][heads]: maximum and sum
     u32 heads, kv_heads;
     u32 window;                // 0: all
     float scale, cap;          // cap is read if CAPPED
@@ -254,7 +252,7 @@ DEVICE i32 lowest(u32 keys, u32 window) { return window && keys > window ? (i32)
 struct Cursor {
     u32 unit, half;
     i32 lower;
-    uint4 what, more, blocks;  // the item: token, keys, segment, row; first_item, segments; blocks
+    uint4 what, blocks;  // the item: token, keys, segment, segments; blocks
 };
 struct Units {
     u32 count, parts, per_item;  // parts of a group of more than 16 query heads; units of an item
@@ -262,7 +260,7 @@ struct Units {
 DEVICE u32 block_of(const Cursor &c, u32 tile) { return tile == 0 ? c.blocks.x : tile == 1 ? c.blocks.y : tile == 2 ? c.blocks.z : c.blocks.w; }
 DEVICE void open_item(Cursor &c, const Attend &a, const DecodeItem *place) {
     const uint4 *item = (const uint4 *)place;
-    c.what = item[0], c.more = item[1], c.blocks = item[2];
+    c.what = item[0], c.blocks = item[1];
     c.lower = lowest(c.what.y, a.window);
     c.half = 0;
 }
@@ -348,57 +346,19 @@ DEVICE void write_row(bf16 *out, const Rows &r, int h) {
     for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(out + i * 8 + lane % 4 * 2) = result(make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]), share);
 }
 
-// Adds up a row's segments for the heads of one unit. A lane takes pairs of columns, eight at a time so that their loads overlap.
-#define MERGED 8
-DEVICE void merge_segments(const Attend &a, const Cursor &here, u32 in_item, u32 per_item, u32 heads, bf16 *out) {
-    const u32 lane = threadIdx.x % 32, group = min(a.heads / a.kv_heads, 16u), pairs = heads * (HEAD_DIM / 2);
-#pragma unroll 1
-    for (u32 base = lane; base < pairs; base += 32 * MERGED) {
-        float most[MERGED], sum[MERGED];
-        float2 total[MERGED];
-#pragma unroll
-        for (int e = 0; e < MERGED; e++) most[e] = NONE, sum[e] = 0.0f, total[e] = make_float2(0.0f, 0.0f);
-#pragma unroll 2
-        for (u32 s = 0; s < here.more.y; s++) {
-            const u64 unit = ((u64)(here.more.x + s) * per_item + in_item) * group;
-#pragma unroll
-            for (int e = 0; e < MERGED; e++) {
-                u32 pair = min(base + 32 * e, pairs - 1);
-                u64 at = unit + pair / (HEAD_DIM / 2);
-                float2 scale = __ldcg(a.scales + at), v = __ldcg((const float2 *)(a.values + at * HEAD_DIM) + pair % (HEAD_DIM / 2));
-                Merge w = merge(most[e], scale.x);
-                total[e].x = merged(w, total[e].x, v.x), total[e].y = merged(w, total[e].y, v.y);
-                sum[e] = merged(w, sum[e], scale.y), most[e] = w.most;
-            }
-        }
-#pragma unroll
-        for (int e = 0; e < MERGED; e++)
-            if (base + 32 * e < pairs) ((u32 *)out)[base + 32 * e] = result(total[e], share_of(sum[e]));
-    }
-}
-// Leaves a segment's sums in memory; whoever leaves a row's last ones merges them all.
-DEVICE void leave_segment(const Attend &a, const Rows &r, const Cursor &here, const Units &units, const Heads &heads, bf16 *out) {
-    const u32 lane = threadIdx.x % 32, stored = min(a.heads / a.kv_heads, 16u), in_item = here.unit % units.per_item;
+// Leaves a segment's sums in memory.
+DEVICE void leave_segment(const Attend &a, const Rows &r, u32 item, const Heads &heads) {
+    const u32 lane = threadIdx.x % 32;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        u32 g = lane / 4 + h * 8;
+        const u32 g = lane / 4 + h * 8;
         if (g < heads.count) {
-            u64 at = (u64)here.unit * stored + g;
+            const u64 at = (u64)item * a.heads + heads.first + g;
             if (lane % 4 == 0) a.scales[at] = make_float2(r.most[h], r.sum[h]);
 #pragma unroll
             for (int i = 0; i < HEAD_DIM / 8; i++)
                 *(float2 *)(a.values + at * HEAD_DIM + i * 8 + lane % 4 * 2) = make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]);
         }
-    }
-    __threadfence();
-    __syncwarp();
-    u32 *finished = a.finished + (u64)here.what.w * units.per_item + in_item, before = 0;
-    if (lane == 0) before = atomicAdd(finished, 1u);
-    before = __shfl_sync(LANES_ALL, before, 0);
-    if (before == here.more.y - 1) {
-        if (lane == 0) *finished = 0;
-        __threadfence();
-        merge_segments(a, here, in_item, units.per_item, heads.count, out);
     }
 }
 
@@ -430,12 +390,12 @@ EARLY_KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
         load_queries(q, a.queries + place, heads.count);
         Rows r;
         attend_segment(r, q, here, a, ring, fill);
-        if (here.more.y == 1) {  // merging one segment with nothing gives its own bits
+        if (here.what.w == 1) {  // merging one segment with nothing gives its own bits
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 if (lane / 4 + h * 8 < heads.count) write_row(a.out + place + (u64)(lane / 4 + h * 8) * HEAD_DIM, r, h);
         } else {
-            leave_segment(a, r, here, units, heads, a.out + place);
+            leave_segment(a, r, here.unit / per_item, heads);
         }
         here.unit += stride;
         open(here, a, units);
@@ -457,7 +417,7 @@ template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
     Cursor here;
     here.unit = in_item;
     open_item(here, a, a.items + row * TILES + warp);
-    const bool busy = here.more.y != 0;
+    const bool busy = here.what.w != 0;
     Rows r;
     if (busy) {
         Cursor ahead = here;

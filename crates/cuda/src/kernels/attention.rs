@@ -20,6 +20,8 @@ pub struct AttendShape {
     pub decode_warps: usize,
     /// Its shared memory.
     pub decode_shared: usize,
+    /// Threads of a block that merges segments, one per column.
+    pub merge_threads: usize,
     /// Blocks of the kernel for few rows that a multiprocessor has room for, at most two.
     pub few_blocks: usize,
     /// Its shared memory.
@@ -55,6 +57,7 @@ impl AttendShape {
         Ok(Self {
             decode_warps,
             decode_shared: decode_warps * RING * half,
+            merge_threads: head_dim.next_multiple_of(32),
             few_blocks: (shared_bytes / few_shared).min(2),
             few_shared,
             short_segments: (shared_bytes / short_shared).min(TILES),

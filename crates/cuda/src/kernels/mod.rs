@@ -94,7 +94,7 @@ arguments! {
     /// `attend.cu`.
     Attend {
         queries: Address, kv: Address, out: Address, tables: Address, counts: Address, items: Address,
-        prompts: Address, values: Address, scales: Address, finished: Address,
+        prompts: Address, values: Address, scales: Address,
         heads: u32, kv_heads: u32, window: u32, scale: f32, cap: f32,
     }
     /// `experts.cu`.
