@@ -71,19 +71,17 @@ impl DecodeKernels {
         Ok(stream.launch(function, shape, arguments)?)
     }
 
-    /// Queues the kernel for any number of segments, of which as many blocks as run at once take items in turn, and the one that merges
-    /// what it leaves.
+    /// Queues the kernel for any number of segments, a block per multiprocessor, and the one that merges what it leaves.
     fn launch_segments(&self, stream: &Stream, rows: usize, arguments: &Attend) -> Result<(), DriverError> {
         let properties = stream.device().properties();
         let AttendShape { decode_warps, decode_shared, merge_threads, .. } = self.shape;
         let multiprocessors = properties.multiprocessors as usize;
-        let blocks = multiprocessors * (properties.shared_bytes / decode_shared).clamp(1, 2);
         let shape = |blocks, threads, shared_bytes| Shape {
             grid: [blocks as u32, 1, 1],
             threads: threads as u32,
             shared_bytes,
         };
-        stream.launch(&self.segments, shape(blocks, decode_warps * 32, decode_shared), arguments)?;
+        stream.launch(&self.segments, shape(multiprocessors, decode_warps * 32, decode_shared), arguments)?;
         let merging = (rows * arguments.heads as usize).min(multiprocessors * MERGE_BLOCKS);
         stream.launch(&self.merge, shape(merging, merge_threads, 0), arguments)
     }

@@ -184,6 +184,7 @@ pub(crate) fn attend(constants: Constants, shape: &AttendShape, part: &str) -> S
         format!("CAPPED={}", u32::from(constants.capped)),
         format!("KERNELS={part}"),
         format!("DECODE_WARPS={}", shape.decode_warps),
+        format!("DECODE_RING={}", shape.decode_ring),
         format!("PROMPT_STAGES={}", shape.prompt_stages),
     ]);
     source
