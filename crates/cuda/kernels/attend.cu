@@ -5,13 +5,13 @@
 // same row inside a prompt (16 rows per warp) agree bit for bit.
 //
 //   decode   item = (row, segment); a warp takes one (item, KV head): the group's query heads are the 16 rows of the matrix
-//            instruction. The warp that finishes a row's last segment merges all of them.
+//            instruction. What each leaves in memory is merged by the kernel after it (`attend_merge.cu`).
 //   short    the same for rows of up to four segments: a block takes a (row, KV head), and its warps merge in shared memory.
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
 // HEAD_DIM is set at compile time, a multiple of 16 up to 256; so are CAPPED, whether scores are capped, KV8, the form of keys and values
-// (`kv.cuh`), KERNELS, which of the kernels are compiled (parts are compiled side by side), and DECODE_WARPS and PROMPT_STAGES, what fits
-// into shared memory. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there
+// (`kv.cuh`), KERNELS, which of the kernels are compiled (parts are compiled side by side), and DECODE_WARPS, DECODE_RING and PROMPT_STAGES,
+// what fits into shared memory. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there
 // can't reach a sum.
 //
 // With KV8, shared memory holds quants as they are stored, and whoever multiplies widens them. A key's scale multiplies its product with a
@@ -29,20 +29,19 @@
 #define FRAGMENTS (HEAD_DIM / 16)
 #define NONE minus_infinity()
 
-#define DECODE_RING 6  // halves of blocks in flight, per warp: a segment's keys or values, and two of what follows
-#define SHORT_RING 3   // the same of warps that take one segment: few enough for many blocks on a multiprocessor
+#define FEW_RING 6    // halves of blocks in flight, per warp: a segment's keys or values, and two of what follows
+#define SHORT_RING 3  // the same where there are many rows: few enough for many blocks on a multiprocessor
 #define PROMPT_WARPS 8
 
 // One segment of a decoded row, with all that its warp needs to know: one look, then the keys.
 struct alignas(16) DecodeItem {
-    u32 token;       // its index in the step
-    u32 keys;        // positions up to its own
-    u32 segment;     // which of them
-    u32 row;         // among the decoded rows
-    u32 first_item;  // the row's first item
-    u32 segments;    // how many items the row has
-    u32 unused[2];
+    u32 token;     // its index in the step
+    u32 keys;      // positions up to its own
+    u32 segment;   // which of them
+    u32 segments;  // how many items the row has
     u32 blocks[TILES];
+    u32 row_end;   // not of this item's row, but of the decoded row whose number is this item's: where its items end, 0 if there is none
+    u32 unused[3];
 };
 struct PromptItem {
     u32 token;     // the first token's index in the step
@@ -59,9 +58,8 @@ struct Attend {
     const u32 *counts;         // decode items, prompt items
     const DecodeItem *items;
     const PromptItem *prompts;
-    float *values;             // [item][kv head][part][16 or fewer heads][HEAD_DIM]
-    float2 *scales;            // the same without HEAD_DIM: maximum and sum
-    u32 *finished;             // [row][kv head][part], zero between launches
+    float *values;             // [item][heads][HEAD_DIM]
+    float2 *scales;            // [item][heads]: maximum and sum
     u32 heads, kv_heads;
     u32 window;                // 0: all
     float scale, cap;          // cap is read if CAPPED
@@ -233,47 +231,62 @@ DEVICE Merge merge(float total, float segment) {
 // Where the maximum stays, `keep` is 1, and the product with it may be left out.
 DEVICE float merged(const Merge &w, float total, float segment) { return __fmaf_rn(segment, w.take, __fmul_rn(total, w.keep)); }
 
-// Copies a block's keys or values of one head into shared memory; tokens outside of first .. last become zeros.
-DEVICE void bring(char *to, const Attend &a, u32 block, u32 kv_head, u32 which, i32 first, i32 last, u32 thread, u32 threads) {
+// Copies a block's keys or values of one head into shared memory, by so many threads; tokens outside of first .. last become zeros.
+template <u32 THREADS> DEVICE void bring(char *to, const Attend &a, u32 block, u32 kv_head, u32 which, i32 first, i32 last, u32 thread) {
     constexpr u32 PIECES = HEAD_DIM / PIECE;
     const Stored *from = a.kv + (((u64)block * a.kv_heads + kv_head) * 2 + which) * STORED_HALF;
+    const u32 seen = (u32)(last - first);
+    if (THREADS % PIECES == 0 && THREADS <= BLOCK * PIECES) {  // a thread copies the same piece of several rows, constants apart
+        const u32 row = thread / PIECES, piece = thread % PIECES;
+        char *my_to = to + row * PITCH + piece * 16;
+        const Stored *my_from = from + row * HEAD_DIM + piece * PIECE;
+#pragma unroll
+        for (int more = 0; more < BLOCK; more += THREADS / PIECES)
+            copy16(my_to + more * PITCH, my_from + more * HEAD_DIM, row + more - (u32)first < seen);
+    } else {
 #pragma unroll 4
-    for (u32 at = thread; at < BLOCK * PIECES; at += threads) {
-        u32 row = at / PIECES, piece = at % PIECES;
-        copy16(to + row * PITCH + piece * 16, from + row * HEAD_DIM + piece * PIECE, (i32)row >= first && (i32)row < last);
+        for (u32 at = thread; at < BLOCK * PIECES; at += THREADS) {
+            const u32 row = at / PIECES, piece = at % PIECES;
+            copy16(to + row * PITCH + piece * 16, from + row * HEAD_DIM + piece * PIECE, row - (u32)first < seen);
+        }
     }
 #if KV8
-    if (thread < BLOCK) copy4(to + BLOCK * PITCH + thread * 4, from + BLOCK * HEAD_DIM + thread * 4, (i32)thread >= first && (i32)thread < last);
+    if (thread < BLOCK) copy4(to + BLOCK * PITCH + thread * 4, from + BLOCK * HEAD_DIM + thread * 4, thread - (u32)first < seen);
 #endif
 }
 DEVICE i32 lowest(u32 keys, u32 window) { return window && keys > window ? (i32)(keys - window) : 0; }
 
 // --- decode ---
 
-// Where a warp is in its items, half a block at a time: the segment's keys, then its values.
-struct Cursor {
-    u32 unit, half;
-    i32 lower;
-    uint4 what, more, blocks;  // the item: token, keys, segment, row; first_item, segments; blocks
-};
+#define HALVES (2 * TILES)  // of a segment: its keys, then its values
+
 struct Units {
     u32 count, parts, per_item;  // parts of a group of more than 16 query heads; units of an item
 };
-DEVICE u32 block_of(const Cursor &c, u32 tile) { return tile == 0 ? c.blocks.x : tile == 1 ? c.blocks.y : tile == 2 ? c.blocks.z : c.blocks.w; }
-DEVICE void open_item(Cursor &c, const Attend &a, const DecodeItem *place) {
-    const uint4 *item = (const uint4 *)place;
-    c.what = item[0], c.more = item[1], c.blocks = item[2];
-    c.lower = lowest(c.what.y, a.window);
-    c.half = 0;
+// What a warp computes: a segment and a KV head.
+struct DecodeUnit {
+    u32 number, kv_head;
+    i32 lower;           // the first position that counts
+    uint4 what, blocks;  // the item: token, keys, segment, segments; blocks
+};
+struct ItemWords {
+    uint4 what, blocks;
+};
+DEVICE ItemWords read_item(const DecodeItem *item) { return {((const uint4 *)item)[0], ((const uint4 *)item)[1]}; }
+// The item of a unit; of one beyond the last, any.
+DEVICE ItemWords item_of(u32 number, const Attend &a, const Units &units) {
+    if (number >= units.count) return {};
+    return read_item(a.items + number / units.per_item);
 }
-DEVICE void open(Cursor &c, const Attend &a, const Units &units) {
-    if (c.unit < units.count) open_item(c, a, a.items + c.unit / units.per_item);
+DEVICE DecodeUnit unit_of(u32 number, const ItemWords &item, const Attend &a, const Units &units) {
+    return {number, number % units.per_item / units.parts, lowest(item.what.y, a.window), item.what, item.blocks};
 }
-// Brings the half that the cursor is at; of blocks outside of what the row sees nothing is read.
-DEVICE void bring_half(const Cursor &c, const Attend &a, const Units &units, char *to) {
-    const u32 tile = c.half % TILES;
-    const i32 base = (i32)(c.what.z * SEGMENT + tile * BLOCK);
-    bring(to, a, block_of(c, tile), c.unit % units.per_item / units.parts, c.half / TILES, c.lower - base, (i32)c.what.y - base, threadIdx.x % 32, 32);
+DEVICE u32 block_of(const DecodeUnit &u, u32 tile) { return tile == 0 ? u.blocks.x : tile == 1 ? u.blocks.y : tile == 2 ? u.blocks.z : u.blocks.w; }
+// Brings one of the unit's halves; of blocks outside of what the row sees nothing is read.
+DEVICE void bring_half(const DecodeUnit &u, u32 half, const Attend &a, char *to) {
+    const u32 tile = half % TILES;
+    const i32 base = (i32)(u.what.z * SEGMENT + tile * BLOCK);
+    bring<32>(to, a, block_of(u, tile), u.kv_head, half / TILES, u.lower - base, (i32)u.what.y - base, threadIdx.x % 32);
 }
 // The query heads of a unit: all of its group, or a part of it.
 struct Heads {
@@ -293,49 +306,53 @@ DEVICE void load_queries(u32 (&q)[FRAGMENTS][4], const bf16 *rows, u32 count) {
             q[k][e] = row < count ? *(const u32 *)(rows + (u64)row * HEAD_DIM + col) : 0u;
         }
 }
-// A warp's ring of halves: `filled` were brought, `used` are done with.
-template <int HALVES> struct Ring {
+// A warp's ring of SLOTS halves, all of them in use or on their way: the slot of the oldest one is filled when that is done with.
+template <int SLOTS> struct Ring {
     char *bytes;
-    u32 filled, used;
+    u32 oldest;
 };
-template <int HALVES> DEVICE char *next_half(const Ring<HALVES> &ring) { return ring.bytes + ring.filled % HALVES * HALF_BYTES; }
+template <int SLOTS> DEVICE char *oldest_half(const Ring<SLOTS> &ring) { return ring.bytes + ring.oldest * HALF_BYTES; }
 // The oldest half, as soon as it is there. Every fill is a group of copies, also where there was nothing to bring.
-template <int HALVES> DEVICE const char *await_half(const Ring<HALVES> &ring) {
-    copy_wait<HALVES - 1>();
+template <int SLOTS> DEVICE const char *await_half(const Ring<SLOTS> &ring) {
+    copy_wait<SLOTS - 1>();
     __syncwarp();
-    return ring.bytes + ring.used % HALVES * HALF_BYTES;
+    return oldest_half(ring);
 }
 // Fills a ring for the first time. What earlier steps wrote is brought while the kernel before, which writes this step's keys and values,
 // may still run; a row's own token is in the last block that it sees.
-template <int HALVES, class Fill> DEVICE void fill_ring(const Cursor &first, bool some, Fill fill) {
-    const u32 older = some ? (first.what.y - 1) / BLOCK - first.what.z * TILES : 0, early = older < TILES ? min(older, HALVES) : HALVES;
+template <int SLOTS, class Fill> DEVICE void fill_ring(const Ring<SLOTS> &ring, const DecodeUnit &first, bool some, Fill fill) {
+    const u32 older = some ? (first.what.y - 1) / BLOCK - first.what.z * TILES : 0, early = older < TILES ? min(older, SLOTS) : SLOTS;
 #pragma unroll 1
-    for (u32 i = 0; i < early; i++) fill();
+    for (u32 i = 0; i < early; i++) fill(i, ring.bytes + i * HALF_BYTES);
     after_the_kernel_before();
 #pragma unroll 1
-    for (u32 i = early; i < HALVES; i++) fill();
+    for (u32 i = early; i < SLOTS; i++) fill(i, ring.bytes + i * HALF_BYTES);
 }
-// One segment, block by block. `fill()` brings one more half.
-template <int HALVES, class Fill>
-DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const Cursor &here, const Attend &a, Ring<HALVES> &ring, Fill fill) {
+// One segment, block by block. `fill(n, to)` brings half n of the unit, or of those that the warp computes after it: one behind the other.
+template <int SLOTS, class Fill>
+DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const DecodeUnit &unit, const Attend &a, Ring<SLOTS> &ring, Fill fill) {
     float s[TILES][4][4];
-    auto next = [&]() { __syncwarp(), ring.used++, fill(); };
+    auto next = [&](u32 used) {
+        __syncwarp();
+        fill(used + SLOTS, oldest_half(ring));
+        ring.oldest = ring.oldest + 1 == SLOTS ? 0 : ring.oldest + 1;
+    };
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
         const char *keys[1] = {await_half(ring)};
         multiply_keys(s + t, q, keys);
-        next();
+        next(t);
     }
-    const i32 base = (i32)(here.what.z * SEGMENT), keys = (i32)here.what.y;
-    const Span span = {{here.lower, here.lower}, {keys, keys}};
-    if (base >= here.lower && base + SEGMENT <= keys) soften<false>(s, r, base, span, a);
+    const i32 base = (i32)(unit.what.z * SEGMENT), keys = (i32)unit.what.y;
+    const Span span = {{unit.lower, unit.lower}, {keys, keys}};
+    if (base >= unit.lower && base + SEGMENT <= keys) soften<false>(s, r, base, span, a);
     else soften<true>(s, r, base, span, a);
     begin_values(r);
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
         const char *values[1] = {await_half(ring)};
         multiply_values(r, s + t, values);
-        next();
+        next(TILES + t);
     }
 }
 // What weighted values are multiplied by when all segments are merged, and two of them so.
@@ -348,97 +365,58 @@ DEVICE void write_row(bf16 *out, const Rows &r, int h) {
     for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(out + i * 8 + lane % 4 * 2) = result(make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]), share);
 }
 
-// Adds up a row's segments for the heads of one unit. A lane takes pairs of columns, eight at a time so that their loads overlap.
-#define MERGED 8
-DEVICE void merge_segments(const Attend &a, const Cursor &here, u32 in_item, u32 per_item, u32 heads, bf16 *out) {
-    const u32 lane = threadIdx.x % 32, group = min(a.heads / a.kv_heads, 16u), pairs = heads * (HEAD_DIM / 2);
-#pragma unroll 1
-    for (u32 base = lane; base < pairs; base += 32 * MERGED) {
-        float most[MERGED], sum[MERGED];
-        float2 total[MERGED];
-#pragma unroll
-        for (int e = 0; e < MERGED; e++) most[e] = NONE, sum[e] = 0.0f, total[e] = make_float2(0.0f, 0.0f);
-#pragma unroll 2
-        for (u32 s = 0; s < here.more.y; s++) {
-            const u64 unit = ((u64)(here.more.x + s) * per_item + in_item) * group;
-#pragma unroll
-            for (int e = 0; e < MERGED; e++) {
-                u32 pair = min(base + 32 * e, pairs - 1);
-                u64 at = unit + pair / (HEAD_DIM / 2);
-                float2 scale = __ldcg(a.scales + at), v = __ldcg((const float2 *)(a.values + at * HEAD_DIM) + pair % (HEAD_DIM / 2));
-                Merge w = merge(most[e], scale.x);
-                total[e].x = merged(w, total[e].x, v.x), total[e].y = merged(w, total[e].y, v.y);
-                sum[e] = merged(w, sum[e], scale.y), most[e] = w.most;
-            }
-        }
-#pragma unroll
-        for (int e = 0; e < MERGED; e++)
-            if (base + 32 * e < pairs) ((u32 *)out)[base + 32 * e] = result(total[e], share_of(sum[e]));
-    }
-}
-// Leaves a segment's sums in memory; whoever leaves a row's last ones merges them all.
-DEVICE void leave_segment(const Attend &a, const Rows &r, const Cursor &here, const Units &units, const Heads &heads, bf16 *out) {
-    const u32 lane = threadIdx.x % 32, stored = min(a.heads / a.kv_heads, 16u), in_item = here.unit % units.per_item;
+// Leaves a segment's sums in memory.
+DEVICE void leave_segment(const Attend &a, const Rows &r, u32 item, const Heads &heads) {
+    const u32 lane = threadIdx.x % 32;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        u32 g = lane / 4 + h * 8;
+        const u32 g = lane / 4 + h * 8;
         if (g < heads.count) {
-            u64 at = (u64)here.unit * stored + g;
+            const u64 at = (u64)item * a.heads + heads.first + g;
             if (lane % 4 == 0) a.scales[at] = make_float2(r.most[h], r.sum[h]);
 #pragma unroll
             for (int i = 0; i < HEAD_DIM / 8; i++)
                 *(float2 *)(a.values + at * HEAD_DIM + i * 8 + lane % 4 * 2) = make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]);
         }
     }
-    __threadfence();
-    __syncwarp();
-    u32 *finished = a.finished + (u64)here.what.w * units.per_item + in_item, before = 0;
-    if (lane == 0) before = atomicAdd(finished, 1u);
-    before = __shfl_sync(LANES_ALL, before, 0);
-    if (before == here.more.y - 1) {
-        if (lane == 0) *finished = 0;
-        __threadfence();
-        merge_segments(a, here, in_item, units.per_item, heads.count, out);
-    }
 }
 
 #if KERNELS == DECODE
+// Warps take units in turn, so that few units lie on different multiprocessors. Halves of the next unit are on their way before this one's
+// sums are written, and the item after that is read: no load but that of queries is waited for between two units.
 EARLY_KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
     DYNAMIC_SHARED(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
-    const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts;
+    const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts, first = warp * gridDim.x + blockIdx.x;
     const Units units = {a.counts[0] * per_item, parts, per_item};
-    Cursor here;
-    here.unit = blockIdx.x * DECODE_WARPS + warp;
-    open(here, a, units);
-    Cursor ahead = here;
-    Ring<DECODE_RING> ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0, 0};
-    auto fill = [&]() {
-        if (ahead.unit < units.count) {
-            bring_half(ahead, a, units, next_half(ring));
-            if (++ahead.half == 2 * TILES) ahead.unit += stride, open(ahead, a, units);
+    DecodeUnit here = unit_of(first, item_of(first, a, units), a, units), ahead = here;
+    ItemWords upcoming = item_of(first + stride, a, units);
+    Ring<DECODE_RING> ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0};
+    auto fill = [&](u32 n, char *to) {
+        if (n == HALVES) {
+            ahead = unit_of(ahead.number + stride, upcoming, a, units);
+            upcoming = item_of(ahead.number + stride, a, units);
         }
-        ring.filled++;
+        if (ahead.number < units.count) bring_half(ahead, n % HALVES, a, to);
         copy_commit();
     };
-    fill_ring<DECODE_RING>(here, here.unit < units.count, fill);
+    fill_ring(ring, here, here.number < units.count, fill);
 #pragma unroll 1
-    while (here.unit < units.count) {
-        const Heads heads = heads_of(here.unit % per_item, a, units);
+    while (here.number < units.count) {
+        const Heads heads = heads_of(here.number % per_item, a, units);
         const u64 place = ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM;
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + place, heads.count);
         Rows r;
         attend_segment(r, q, here, a, ring, fill);
-        if (here.more.y == 1) {  // merging one segment with nothing gives its own bits
+        if (here.what.w == 1) {  // merging one segment with nothing gives its own bits
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 if (lane / 4 + h * 8 < heads.count) write_row(a.out + place + (u64)(lane / 4 + h * 8) * HEAD_DIM, r, h);
         } else {
-            leave_segment(a, r, here, units, heads, a.out + place);
+            leave_segment(a, r, here.number / per_item, heads);
         }
-        here.unit += stride;
-        open(here, a, units);
+        here = ahead;  // a ring is shorter than a unit
     }
 }
 
@@ -448,29 +426,26 @@ EARLY_KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
 
 // Block b computes row b / per_item, whose items begin at 4 * row; those that it does not have say that there are no segments. A row has
 // at most WARPS of them.
-template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
+template <int WARPS, int SLOTS> DEVICE void attend_short(const Attend &a) {
     DYNAMIC_SHARED(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts, row = blockIdx.x / per_item, in_item = blockIdx.x % per_item;
     const Units units = {~0u, parts, per_item};
     const Heads heads = heads_of(in_item, a, units);
-    Cursor here;
-    here.unit = in_item;
-    open_item(here, a, a.items + row * TILES + warp);
-    const bool busy = here.more.y != 0;
+    const DecodeUnit unit = unit_of(in_item, read_item(a.items + row * TILES + warp), a, units);
+    const bool busy = unit.what.w != 0;
     Rows r;
     if (busy) {
-        Cursor ahead = here;
-        Ring<HALVES> ring = {bytes + warp * HALVES * HALF_BYTES, 0, 0};
-        auto fill = [&]() {
-            if (ahead.half < 2 * TILES) bring_half(ahead, a, units, next_half(ring));
-            ahead.half++, ring.filled++;
+        Ring<SLOTS> ring = {bytes + warp * SLOTS * HALF_BYTES, 0};
+        u32 half = 0;  // counted, as constants would have the compiler find the addresses of all halves first and keep them
+        auto fill = [&](u32 n, char *to) {
+            if (n < HALVES) bring_half(unit, half++, a, to);
             copy_commit();
         };
-        fill_ring<HALVES>(here, true, fill);
+        fill_ring(ring, unit, true, fill);
         u32 q[FRAGMENTS][4];
-        load_queries(q, a.queries + ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
-        attend_segment(r, q, here, a, ring, fill);
+        load_queries(q, a.queries + ((u64)unit.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
+        attend_segment(r, q, unit, a, ring, fill);
         copy_wait<0>();
     } else {
         after_the_kernel_before();
@@ -505,7 +480,7 @@ template <int WARPS, int HALVES> DEVICE void attend_short(const Attend &a) {
 
 #if KERNELS == DECODE
 // For few rows: as much as fits is under way at once.
-EARLY_KERNEL(attend_few, Attend, 128) { attend_short<4, 6>(a); }
+EARLY_KERNEL(attend_few, Attend, 128) { attend_short<4, FEW_RING>(a); }
 #endif
 #if KERNELS == SHORT
 // For many rows of one to four segments: as many blocks as fit are under way at once.
@@ -524,7 +499,7 @@ DEVICE void bring_segment(char *to, const Attend &a, const PromptItem &item, u32
         const i32 base = segment * SEGMENT + t * BLOCK;
         const bool used = base + BLOCK > lower && base < end;
         const u32 block = used ? a.tables[item.table + segment * TILES + t] : 0;
-        bring(to + t * HALF_BYTES, a, block, kv_head, which, used ? lower - base : 0, used ? end - base : 0, threadIdx.x, PROMPT_WARPS * 32);
+        bring<PROMPT_WARPS * 32>(to + t * HALF_BYTES, a, block, kv_head, which, used ? lower - base : 0, used ? end - base : 0, threadIdx.x);
     }
 }
 

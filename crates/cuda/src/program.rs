@@ -275,15 +275,13 @@ impl Run<'_> {
             prompts: self.array(self.sections.prompts()),
             values: workspace.partial_values,
             scales: workspace.partial_scales,
-            finished: workspace.attend_finished,
             heads: model.heads as u32,
             kv_heads: model.kv_heads as u32,
             window: plan.windows[window].unwrap_or(0) as u32,
             scale: constants.scale,
             cap: constants.score_cap,
         };
-        let units = self.rows() * model.kv_heads * model.parts();
-        kernels.attend_decode.launch(stream, self.filled.decodes, units, &arguments)?;
+        kernels.attend_decode.launch(stream, self.filled.decodes, self.rows(), &arguments)?;
         if self.filled.prompts {
             kernels.attend_prompt.launch(stream, &arguments)?;
         }

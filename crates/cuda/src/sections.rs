@@ -17,6 +17,9 @@ use crate::shape::{ModelShape, RowClass, StepShape};
 const PROMPT_WORDS: usize = 5;
 const ITEM_WORDS: usize = 12;
 
+/// Which of an item's words says where the items of a row end.
+const ROW_END: usize = 8;
+
 /// Words before which the counts of all windows end.
 const COUNT_WORDS: usize = 64;
 
@@ -231,10 +234,12 @@ impl<'a> Filler<'a> {
         for (index, window) in self.windows.iter().enumerate() {
             let (segments, item) = (segments(*window, keys), self.items[index]);
             for (at, segment) in segments.clone().enumerate() {
-                let what = [chunk.tokens.start, keys, segment, self.decoded, item, segments.len(), 0, 0];
+                let what = [chunk.tokens.start, keys, segment, segments.len()];
                 self.item(index, item + at, what, &table[segment * TILES..]);
             }
             self.items[index] += segments.len();
+            let row_end = self.sections.items(index) + self.decoded * ITEM_WORDS + ROW_END;
+            self.words[row_end] = self.items[index] as u32;
             if self.whole.is_some() {
                 self.clear_items(index, self.items[index]..item + TILES);
                 self.items[index] = item + TILES;
@@ -244,9 +249,9 @@ impl<'a> Filler<'a> {
         true
     }
 
-    fn item(&mut self, window: usize, item: usize, what: [usize; 8], table: &[BlockId]) {
+    fn item(&mut self, window: usize, item: usize, what: [usize; 4], table: &[BlockId]) {
         let at = self.sections.items(window) + item * ITEM_WORDS;
-        let blocks = table.iter().map(|block| block.0).chain(std::iter::repeat(0));
+        let blocks = table.iter().take(TILES).map(|block| block.0).chain(std::iter::repeat(0));
         let values = what.into_iter().map(|value| value as u32).chain(blocks);
         for (word, value) in self.words[at..at + ITEM_WORDS].iter_mut().zip(values) {
             *word = value;
@@ -382,8 +387,8 @@ mod tests {
         assert_eq!((filled.decodes, filled.prompts, filled.class.rows()), (Decodes::Segments, false, 1));
         assert_eq!(words[s.counts(0)], 3, "300 keys are three segments");
         assert_eq!(words[s.counts(1)], 2, "the last hundred lie in two");
-        assert_eq!(words[s.items(1)..][..12], [0, 300, 1, 0, 0, 2, 0, 0, 4, 5, 6, 7]);
-        assert_eq!(words[s.items(1) + 12..][..12], [0, 300, 2, 0, 0, 2, 0, 0, 8, 9, 0, 0]);
+        assert_eq!(words[s.items(1)..][..12], [0, 300, 1, 2, 4, 5, 6, 7, 2, 0, 0, 0]);
+        assert_eq!(words[s.items(1) + 12..][..12], [0, 300, 2, 2, 8, 9, 0, 0, 0, 0, 0, 0]);
         assert_eq!(words[s.slots()], 9 * 32 + 11);
     }
 
@@ -407,7 +412,7 @@ mod tests {
         let (words, s, filled) = filled(&batch, 64, 16);
         assert_eq!(filled.decodes, Decodes::Few);
         assert_eq!(super::tests::filled(&batch, 64, 4).2.decodes, Decodes::Short(3));
-        let segments: Vec<u32> = (0..12).map(|item| words[s.items(0) + item * 12 + 5]).collect();
+        let segments: Vec<u32> = (0..12).map(|item| words[s.items(0) + item * 12 + 3]).collect();
         assert_eq!(segments, [3, 3, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         batch.push_chunk(&[9], 600, &table);
         assert_eq!(

@@ -40,8 +40,7 @@ pub struct Workspace {
     pub expert_counts: Address,
     pub partial_values: Address,
     pub partial_scales: Address,
-    /// Counters, zero between launches: of attention's rows, of products' tiles, of sampling's marks.
-    pub attend_finished: Address,
+    /// Counters, zero between launches: of products' tiles, of sampling's marks.
     pub product_finished: Address,
     pub marks: Address,
     pub product_bytes: Address,
@@ -94,8 +93,6 @@ impl Workspace {
 
     fn cut(model: &ModelShape, step: &StepShape, cutter: &mut Cutter) -> Self {
         let (tokens, rows, pairs) = (step.tokens, step.rows, step.tokens * model.top_k);
-        let units = model.kv_heads * model.parts();
-        let heads = model.heads.min(units * 16);
         let mut take = |bytes| cutter.take(bytes);
         Self {
             hidden: take(tokens * model.hidden * 4),
@@ -115,9 +112,8 @@ impl Workspace {
             expert_weights: take(pairs * 4),
             expert_lists: take(model.experts * pairs * 4),
             expert_counts: take(model.experts * 4),
-            partial_values: take(step.items * heads.max(model.heads) * model.head_dim * 4),
-            partial_scales: take(step.items * heads.max(model.heads) * 8),
-            attend_finished: take(tokens * units * 4),
+            partial_values: take(step.items * model.queries() * 4),
+            partial_scales: take(step.items * model.heads * 8),
             product_finished: take(PRODUCT_TILES * 4),
             marks: take(ADJUST_BLOCKS * model.vocab * 4),
             product_bytes: take(PRODUCT_BYTES),

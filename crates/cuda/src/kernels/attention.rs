@@ -4,10 +4,11 @@ use super::TILES;
 use crate::error::CudaError;
 use crate::kv::KvForm;
 
-/// Halves of blocks that a warp of the decode kernel has in flight, as in `attend.cu`.
-const RING: usize = 6;
+/// Halves of blocks that a warp of the kernel for few rows has in flight, as in `attend.cu`, and that one of the decode kernel has at most:
+/// fewer than a segment's.
+const FEW_RING: usize = 6;
 
-/// The same of the kernels for rows of few segments.
+/// The same of the kernels for rows of few segments, and at least of the decode kernel.
 const SHORT_RING: usize = 3;
 
 /// Warps of the kernel for few rows, as in `attend.cu`.
@@ -18,8 +19,12 @@ const FEW_WARPS: usize = 4;
 pub struct AttendShape {
     /// Warps of a block of the decode kernel.
     pub decode_warps: usize,
+    /// Halves of blocks that each of them has in flight.
+    pub decode_ring: usize,
     /// Its shared memory.
     pub decode_shared: usize,
+    /// Threads of a block that merges segments, one per column.
+    pub merge_threads: usize,
     /// Blocks of the kernel for few rows that a multiprocessor has room for, at most two.
     pub few_blocks: usize,
     /// Its shared memory.
@@ -38,23 +43,25 @@ impl AttendShape {
     /// For heads of so many values in this form, and so many bytes of shared memory in a block.
     pub fn new(head_dim: usize, kv: KvForm, shared_bytes: usize) -> Result<Self, CudaError> {
         let half = kv.shared_half_bytes(head_dim);
-        let warps: &[usize] = if head_dim <= 128 { &[4, 2, 1] } else { &[2, 1] };
         let stages: &[usize] = if head_dim <= 128 { &[2, 1] } else { &[1] };
         let prompt = |stages: usize| 2 * stages * TILES * half;
-        let decode_warps = warps.iter().copied().find(|warps| warps * RING * half <= shared_bytes);
-        let prompt_stages = stages.iter().copied().find(|stages| prompt(*stages) <= shared_bytes);
-        let (Some(decode_warps), Some(prompt_stages)) = (decode_warps, prompt_stages) else {
+        let Some(prompt_stages) = stages.iter().copied().find(|stages| prompt(*stages) <= shared_bytes)
+        else {
             return Err(CudaError::Shape(format!(
                 "attention with heads of {head_dim} values needs {} KiB of shared memory per multiprocessor, this GPU has {}",
-                prompt(1).max(RING * half).div_ceil(1024),
+                prompt(1).div_ceil(1024),
                 shared_bytes / 1024
             )));
         };
-        let few_shared = FEW_WARPS * RING * half;
+        let decode_warps = (shared_bytes / (SHORT_RING * half)).min(most_decode_warps(head_dim));
+        let decode_ring = (shared_bytes / (decode_warps * half)).min(FEW_RING);
+        let few_shared = FEW_WARPS * FEW_RING * half;
         let short_shared = SHORT_RING * half;
         Ok(Self {
             decode_warps,
-            decode_shared: decode_warps * RING * half,
+            decode_ring,
+            decode_shared: decode_warps * decode_ring * half,
+            merge_threads: head_dim.next_multiple_of(32),
             few_blocks: (shared_bytes / few_shared).min(2),
             few_shared,
             short_segments: (shared_bytes / short_shared).min(TILES),
@@ -62,6 +69,15 @@ impl AttendShape {
             prompt_stages,
             prompt_shared: prompt(prompt_stages),
         })
+    }
+}
+
+/// Warps of a block of the decode kernel whose registers fit into a multiprocessor: it has 64 Ki of them.
+fn most_decode_warps(head_dim: usize) -> usize {
+    match head_dim {
+        0..=64 => 12,
+        65..=128 => 8,
+        _ => 4,
     }
 }
 
@@ -77,15 +93,21 @@ mod tests {
     fn smaller_gpus_have_fewer_warps_stages_and_segments() {
         let shape = |head_dim, shared| {
             let shape = AttendShape::new(head_dim, KvForm::Bf16, shared).unwrap();
-            (shape.decode_warps, shape.few_blocks, shape.short_segments, shape.prompt_stages)
+            assert!(shape.decode_shared <= shared && shape.decode_ring < 2 * TILES);
+            (
+                [shape.decode_warps, shape.decode_ring],
+                shape.few_blocks,
+                shape.short_segments,
+                shape.prompt_stages,
+            )
         };
-        assert_eq!(shape(128, HOPPER), (4, 1, 4, 2));
-        assert_eq!(shape(64, HOPPER), (4, 2, 4, 2));
-        assert_eq!(shape(256, HOPPER), (2, 0, 4, 1));
-        assert_eq!(shape(128, AMPERE), (2, 0, 4, 2));
-        assert_eq!(shape(256, AMPERE), (1, 0, 3, 1));
-        assert_eq!(shape(128, GAMING), (1, 0, 3, 1));
-        assert_eq!(shape(64, GAMING), (2, 0, 4, 2));
+        assert_eq!(shape(128, HOPPER), ([8, 3], 1, 4, 2));
+        assert_eq!(shape(64, HOPPER), ([12, 4], 2, 4, 2));
+        assert_eq!(shape(256, HOPPER), ([4, 3], 0, 4, 1));
+        assert_eq!(shape(128, AMPERE), ([6, 3], 0, 4, 2));
+        assert_eq!(shape(256, AMPERE), ([3, 3], 0, 3, 1));
+        assert_eq!(shape(128, GAMING), ([3, 3], 0, 3, 1));
+        assert_eq!(shape(64, GAMING), ([7, 3], 0, 4, 2));
     }
 
     #[test]

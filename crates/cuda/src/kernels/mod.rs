@@ -94,7 +94,7 @@ arguments! {
     /// `attend.cu`.
     Attend {
         queries: Address, kv: Address, out: Address, tables: Address, counts: Address, items: Address,
-        prompts: Address, values: Address, scales: Address, finished: Address,
+        prompts: Address, values: Address, scales: Address,
         heads: u32, kv_heads: u32, window: u32, scale: f32, cap: f32,
     }
     /// `experts.cu`.
@@ -184,6 +184,7 @@ pub(crate) fn attend(constants: Constants, shape: &AttendShape, part: &str) -> S
         format!("CAPPED={}", u32::from(constants.capped)),
         format!("KERNELS={part}"),
         format!("DECODE_WARPS={}", shape.decode_warps),
+        format!("DECODE_RING={}", shape.decode_ring),
         format!("PROMPT_STAGES={}", shape.prompt_stages),
     ]);
     source

@@ -136,6 +136,13 @@ impl Trial {
         }
     }
 
+    /// The same with one token of each sequence, which is decoded.
+    pub fn random_decodes(seed: u64, bounds: Bounds) -> Self {
+        let trial = Self::random(seed, bounds);
+        let decoded = |piece: Piece| Piece { after: piece.after + piece.tokens - 1, tokens: 1 };
+        Self { pieces: trial.pieces.iter().copied().map(decoded).collect(), ..trial }
+    }
+
     /// Operations on the keys that its tokens see: two products of two operations each.
     pub fn operations(&self) -> f64 {
         let seen = |position: usize| (position + 1).min(self.window.unwrap_or(usize::MAX));
@@ -234,16 +241,28 @@ impl Trial {
 
     /// The same with so many layers of the same keys and values.
     pub fn upload_layers(&self, stream: &Stream, layers: usize) -> Result<Uploaded, CudaError> {
+        self.upload_step(stream, layers, self.step(stream)?)
+    }
+
+    /// The same with one layer, in steps without room for segments of decoded rows: single tokens are attended like prompts.
+    pub fn upload_as_prompts(&self, stream: &Stream) -> Result<Uploaded, CudaError> {
+        self.upload_step(stream, 1, StepShape { items: 0, ..self.step(stream)? })
+    }
+
+    fn step(&self, stream: &Stream) -> Result<StepShape, CudaError> {
+        let attend = AttendShape::new(self.head_dim, self.kv, stream.device().properties().shared_bytes)?;
+        Ok(StepShape::new(&self.model(), &attend, self.tokens(), self.tokens()))
+    }
+
+    fn upload_step(&self, stream: &Stream, layers: usize, step: StepShape) -> Result<Uploaded, CudaError> {
         let mut numbers = Numbers::new(self.seed);
         let batch = self.batch(&mut numbers);
         let kv = upload_times(stream, &self.keys_and_values(&batch, &mut numbers), layers)?;
         let values = self.tokens() * self.heads * self.head_dim;
         let mut queries = vec![0; values * 2];
         write(&mut queries, || numbers.bf16().to_le_bytes());
-        let (model, tokens) = (self.model(), self.tokens());
-        let attend = AttendShape::new(self.head_dim, self.kv, stream.device().properties().shared_bytes)?;
-        let step = StepShape::new(&model, &attend, tokens, tokens);
-        let sections = Sections::new(&model, &step, RowClass::of(tokens));
+        let model = self.model();
+        let sections = Sections::new(&model, &step, RowClass::of(self.tokens()));
         let mut words = vec![0u32; sections.bytes() / 4];
         let filled = Filler::fill(sections, &[self.window], &mut words, &batch, &mut Vec::new())
             .map_err(|error| CudaError::Shape(error.to_string()))?;
@@ -256,9 +275,8 @@ impl Trial {
             kv,
             layers,
             out: stream.device().allocate(values * 2)?,
-            partial_values: stream.device().allocate(step.items * model.queries() * 4)?,
-            partial_scales: stream.device().allocate(step.items * model.heads * 8)?,
-            finished: upload(stream, &vec![0; filled.class.rows() * model.kv_heads * model.parts() * 4])?,
+            partial_values: stream.device().allocate(step.items.max(1) * model.queries() * 4)?,
+            partial_scales: stream.device().allocate(step.items.max(1) * model.heads * 8)?,
             trial: self.clone(),
         })
     }
@@ -299,7 +317,6 @@ pub struct Uploaded {
     out: Buffer,
     partial_values: Buffer,
     partial_scales: Buffer,
-    finished: Buffer,
 }
 
 impl Uploaded {
@@ -315,7 +332,6 @@ impl Uploaded {
             prompts: array(self.sections.prompts()),
             values: self.partial_values.address(),
             scales: self.partial_scales.address(),
-            finished: self.finished.address(),
             heads: self.trial.heads as u32,
             kv_heads: self.trial.kv_heads as u32,
             window: self.trial.window.unwrap_or(0) as u32,
@@ -331,10 +347,9 @@ impl Uploaded {
 
     /// Queues the decoded rows of every layer.
     pub fn launch_decodes(&self, stream: &Stream, kernels: &DecodeKernels) -> Result<(), CudaError> {
-        let model = self.trial.model();
-        let units = self.filled.class.rows() * model.kv_heads * model.parts();
+        let Filled { class, decodes, .. } = self.filled;
         (0..self.layers)
-            .try_for_each(|layer| kernels.launch(stream, self.filled.decodes, units, &self.arguments(layer)))
+            .try_for_each(|layer| kernels.launch(stream, decodes, class.rows(), &self.arguments(layer)))
     }
 
     /// How its decoded rows attend.

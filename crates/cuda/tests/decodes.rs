@@ -1,0 +1,88 @@
+//! Decode attention on an emulated GPU: every kernel gives a row the bits that it has as a row of a prompt, whatever its segments, its
+//! company, windows, caps, groups of heads and forms of keys and values.
+
+mod emulator;
+
+use ropeway_cuda::kv::KvForm;
+use ropeway_cuda::prompts::PromptForm;
+use ropeway_cuda::prompts::trial::{Bounds, Laboratory, Piece, Trial};
+use ropeway_cuda::sections::Decodes;
+
+/// Rows with so many keys each.
+fn rows(keys: &[usize]) -> Vec<Piece> {
+    keys.iter().map(|keys| Piece { after: keys - 1, tokens: 1 }).collect()
+}
+
+/// Compares the decoded rows of two layers with the same rows as prompts; how they were decoded.
+fn compare(laboratory: &Laboratory, trial: &Trial) -> Decodes {
+    let stream = &laboratory.stream;
+    let as_prompts = trial.upload_as_prompts(stream).expect("memory");
+    let prompt_kernel = laboratory.kernel(PromptForm::Warps, trial).expect("a kernel");
+    let wanted = as_prompts.run(stream, &prompt_kernel).expect("a launch");
+    let kernels = laboratory.decode_kernels(trial).expect("kernels");
+    let uploaded = trial.upload_layers(stream, 2).expect("memory");
+    let decoded = uploaded.results(stream, || uploaded.launch_decodes(stream, &kernels)).expect("a launch");
+    assert!(wanted.iter().all(|half| half & 0x7fff <= 0x7f80), "{trial:?}: NaN");
+    assert!(decoded == wanted, "{trial:?} {:?}: other bits", uploaded.decodes());
+    uploaded.decodes()
+}
+
+const TRIAL: Trial = Trial {
+    heads: 4,
+    kv_heads: 4,
+    head_dim: 128,
+    window: None,
+    cap: None,
+    pieces: Vec::new(),
+    kv: KvForm::Bf16,
+    seed: 1,
+};
+
+#[test]
+fn every_kernel_that_numbers_of_rows_and_segments_ask_for_gives_the_bits_of_a_prompt() {
+    let Some(options) = emulator::options() else { return };
+    let laboratory = Laboratory::open(&options).expect("a GPU");
+    for (count, keys, wanted) in [
+        (1, 300, Decodes::Few),
+        (40, 70, Decodes::Short(1)),
+        (40, 200, Decodes::Short(2)),
+        (2, 700, Decodes::Segments),
+    ] {
+        let trial = Trial { pieces: rows(&vec![keys; count]), ..TRIAL };
+        assert_eq!(compare(&laboratory, &trial), wanted);
+    }
+}
+
+#[test]
+fn decoded_rows_have_the_bits_of_a_prompt_for_random_heads_windows_caps_and_lengths() {
+    let Some(options) = emulator::options() else { return };
+    let laboratory = Laboratory::open(&options).expect("a GPU");
+    let mut by_segments = 0;
+    for seed in 0..8 {
+        let trial = Trial::random_decodes(seed, Bounds { kv_heads: 2, group: 3, tokens: 1000, pieces: 2 });
+        by_segments += usize::from(compare(&laboratory, &trial) == Decodes::Segments);
+    }
+    assert!(by_segments >= 2, "{by_segments} of the cases have many segments");
+}
+
+#[test]
+fn rows_of_one_segment_and_of_more_than_a_warp_merges_at_once_share_a_step() {
+    let Some(options) = emulator::options() else { return };
+    let laboratory = Laboratory::open(&options).expect("a GPU");
+    for kv in KvForm::ALL {
+        // 71 segments are merged in three turns, 32 in one, 33 in two.
+        let pieces = rows(&[5, 71 * 128 - 3, 128, 32 * 128, 129, 33 * 128]);
+        let trial = Trial { heads: 3, kv_heads: 1, head_dim: 16, pieces, kv, ..TRIAL };
+        assert_eq!(compare(&laboratory, &trial), Decodes::Segments);
+    }
+}
+
+#[test]
+fn groups_of_more_than_16_heads_are_computed_in_parts() {
+    let Some(options) = emulator::options() else { return };
+    let laboratory = Laboratory::open(&options).expect("a GPU");
+    for (heads, window) in [(40, None), (32, Some(600))] {
+        let trial = Trial { heads, kv_heads: 2, head_dim: 16, window, pieces: rows(&[700, 650]), ..TRIAL };
+        assert_eq!(compare(&laboratory, &trial), Decodes::Segments);
+    }
+}
