@@ -43,10 +43,12 @@ template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
 }
 
 // Rows of x that a thread copies its piece of, thread t those of t / 8 + AT_ONCE i: where they begin, in pieces of 16 bytes.
-// In place of rows that are not there, zeros are written and nothing is read: with few outputs in a block, rows are a good part of what it reads.
+// Rows that are not there are zeros where a tile has few rows: they would be a good part of what it reads. In tiles of many rows, which have
+// no register to spare, the first row stands in their place. Their sums are never looked at.
 constexpr u32 NO_ROW = 0xffffffffu;
 template <int BN, int THREADS = 128> struct Sources {
     static constexpr int AT_ONCE = THREADS / 8, COUNT = (BN + AT_ONCE - 1) / AT_ONCE;
+    static constexpr bool FEW = BN <= 32;
     u32 begin[COUNT];  // with few rows, several threads have the same one
 };
 template <int BN, int THREADS = 128> DEVICE Sources<BN, THREADS> find_rows(const Linear &a, const Share &s) {
@@ -55,7 +57,7 @@ template <int BN, int THREADS = 128> DEVICE Sources<BN, THREADS> find_rows(const
 #pragma unroll
     for (int i = 0; i < Own::COUNT; i++) {
         u32 m = s.m0 + (threadIdx.x / 8 + i * Own::AT_ONCE) % BN;
-        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : NO_ROW;
+        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : Own::FEW ? NO_ROW : 0;
     }
     return sources;
 }
@@ -70,8 +72,8 @@ template <int BN, int BLOCKS, int THREADS> DEVICE void copy_rows(char *to, const
     if (AT_ONCE > BLOCKS && own >= BLOCKS) return;
 #pragma unroll
     for (int i = 0; i < Own::COUNT; i++) {
-        const u32 end = sources.begin[i] == NO_ROW ? 0 : a.k / 8;
-        const uint4 *from = (const uint4 *)a.x + sources.begin[i] + (u64)first;
+        const u32 end = Own::FEW && sources.begin[i] == NO_ROW ? 0 : a.k / 8;
+        const uint4 *from = (const uint4 *)a.x + (sources.begin[i] + first);
 #pragma unroll
         for (int block = 0; block < BLOCKS; block += AT_ONCE) copy16(to + (block * BN + i * Own::AT_ONCE) * 128, from + block * 8, first + block * 8 < end);
     }
