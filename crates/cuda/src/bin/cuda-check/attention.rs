@@ -1,4 +1,4 @@
-//! Attention by itself: all forms of prompts' bit for bit over random cases, and the speed of prompts and decoded rows at the shapes of
+//! Attention by itself: all forms of prompts' and decoded rows bit for bit over random cases, and the speed of prompts and decoded rows at the shapes of
 //! known models.
 
 use ropeway_cuda::driver::Stream;
@@ -16,6 +16,9 @@ const CASES: u64 = 40;
 
 /// Sizes of random cases.
 const BOUNDS: Bounds = Bounds { kv_heads: 4, group: 8, tokens: 1000, pieces: 3 };
+
+/// Sizes of random decoded rows: up to 47 segments.
+const DECODE_BOUNDS: Bounds = Bounds { tokens: 3000, pieces: 8, ..BOUNDS };
 
 /// How often a case is computed: what depends on the order of warps shows up in some runs only.
 const ROUNDS: usize = 3;
@@ -68,6 +71,7 @@ pub fn check(task: &Task) -> Result<(), Failed> {
     }
     laboratory.prepare(&FORMS)?;
     compare(&laboratory)?;
+    compare_decodes(&laboratory)?;
     measure(&laboratory, task.options.kv)?;
     measure_decodes(&laboratory, task.options.kv)
 }
@@ -88,6 +92,25 @@ fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
         }
     }
     println!("RES attention: {CASES} random cases, {ROUNDS} times each: all forms give the same bits");
+    Ok(())
+}
+
+/// Compares decoded rows with the same rows as prompts.
+fn compare_decodes(laboratory: &Laboratory) -> Result<(), Failed> {
+    let stream = &laboratory.stream;
+    for seed in 0..CASES {
+        let trial = Trial::random_decodes(seed, DECODE_BOUNDS);
+        let prompt_kernel = laboratory.kernel(PromptForm::Warps, &trial)?;
+        let want = trial.upload_as_prompts(stream)?.run(stream, &prompt_kernel)?;
+        let (uploaded, kernels) = (trial.upload(stream)?, laboratory.decode_kernels(&trial)?);
+        for _ in 0..ROUNDS {
+            if uploaded.results(stream, || uploaded.launch_decodes(stream, &kernels))? != want {
+                let decodes = uploaded.decodes();
+                return Err(Failed::Wrong(format!("{decodes:?} gives other bits than a prompt: {trial:?}")));
+            }
+        }
+    }
+    println!("RES attention: {CASES} random cases of decoded rows have the bits of prompts");
     Ok(())
 }
 
