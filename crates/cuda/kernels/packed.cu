@@ -84,7 +84,6 @@ template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Line
 }
 
 EARLY_KERNEL(packed_8, Linear, 128) { packed<64, 8, 2, 52 << 10>(a); }
-EARLY_KERNEL(packed_8_deep, Linear, 128) { packed<64, 8, 4, WIDE_SHARED>(a); }
 EARLY_KERNEL(packed_32, Linear, 128) { packed<64, 32, 2, 72 << 10>(a); }
 EARLY_KERNEL(packed_64, Linear, 128) { packed<64, 64, 1, 72 << 10>(a); }
 EARLY_KERNEL(packed_128, Linear, 128) { packed<128, 128, 1, WIDE_SHARED>(a); }

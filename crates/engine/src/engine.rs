@@ -288,7 +288,7 @@ impl Engine {
                 let busy_since = flight.launched.max(self.collected);
                 let execute = now.saturating_sub(busy_since).saturating_sub(self.output.waited);
                 self.executed = execute;
-                self.scheduler.cost.observe(flight.plan.work, execute);
+                self.scheduler.cost.observe(flight.plan.work, self.computing(execute));
                 self.scheduler.contended = self.output.waited >= CONTENDED;
                 self.commit(&flight, now);
                 self.publish(&flight, execute, now);
@@ -297,6 +297,16 @@ impl Engine {
         }
         self.collected = now;
         self.hangar.push(flight);
+    }
+
+    /// What a step took to compute. Between two that are under way at once, the host's clock is no measure: a launch that takes long makes
+    /// one look long and the next one short.
+    fn computing(&self, execute: Duration) -> Duration {
+        match self.output.device {
+            Duration::ZERO => execute,
+            device if self.ahead > 0 => device,
+            _ => execute,
+        }
     }
 
     fn mark_started(&mut self, slot: Slot, now: Duration) {

@@ -44,9 +44,8 @@ struct Tile {
 
 const WIDE: Tile = Tile { name: "packed_128", outputs: 128, rows: 128, records: 1, shared: 104 << 10 };
 
-const TILES: [Tile; 5] = [
+const TILES: [Tile; 4] = [
     Tile { name: "packed_8", outputs: 64, rows: 8, records: 2, shared: 52 << 10 },
-    Tile { name: "packed_8_deep", outputs: 64, rows: 8, records: 4, shared: WIDE.shared },
     Tile { name: "packed_32", outputs: 64, rows: 32, records: 2, shared: 72 << 10 },
     Tile { name: "packed_64", outputs: 64, rows: 64, records: 1, shared: 72 << 10 },
     WIDE,

@@ -33,9 +33,8 @@ struct Tile {
     shared: usize,
 }
 
-const TILES: [Tile; 12] = [
+const TILES: [Tile; 11] = [
     Tile { name: "warpgroups_64x8", groups: 1, rows: 8, records: 4, shared: FOUR_BLOCKS },
-    Tile { name: "warpgroups_64x8_three", groups: 1, rows: 8, records: 4, shared: THREE_BLOCKS },
     Tile { name: "warpgroups_64x8_deep", groups: 1, rows: 8, records: 4, shared: TWO_BLOCKS },
     Tile { name: "warpgroups_64x16", groups: 1, rows: 16, records: 4, shared: THREE_BLOCKS },
     Tile { name: "warpgroups_64x32", groups: 1, rows: 32, records: 2, shared: THREE_BLOCKS },
