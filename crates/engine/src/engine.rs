@@ -42,6 +42,11 @@ const CONTENDED: Duration = Duration::from_millis(1);
 /// How often an engine that has nothing else to do looks for blocks that arrived.
 const MOMENT: Duration = Duration::from_millis(1);
 
+/// Requests that come within so much time of each other to an engine that had nothing to do begin together: who sends several at once
+/// does not have the first of them computed without the others. And the longest time that this takes.
+const TOGETHER: Duration = Duration::from_micros(50);
+const LONGEST_GATHERING: Duration = Duration::from_millis(1);
+
 /// What a turn of the engine came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
@@ -171,11 +176,27 @@ impl Engine {
 
     /// Waits for a submission, or until blocks are to be stored; `false` when there can be no more submissions.
     pub(crate) fn wait(&mut self) -> bool {
-        let Some(errand) = self.keeper.as_ref().and_then(Keeper::next) else {
-            return self.inbox.recv().map(|submission| self.take_in(submission)).is_ok();
+        let heard = match self.keeper.as_ref().and_then(Keeper::next) {
+            None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(errand) => self.inbox.recv_timeout(errand.saturating_sub(self.clock.now())),
         };
-        let heard = self.inbox.recv_timeout(errand.saturating_sub(self.clock.now()));
-        self.hear(heard)
+        let came = heard.is_ok();
+        let goes_on = self.hear(heard);
+        if came {
+            self.gather();
+        }
+        goes_on
+    }
+
+    /// Takes in what comes together with the first submission.
+    fn gather(&mut self) {
+        let end = self.clock.now() + LONGEST_GATHERING;
+        while let Ok(submission) = self.inbox.recv_timeout(TOGETHER) {
+            self.take_in(submission);
+            if self.clock.now() >= end {
+                return;
+            }
+        }
     }
 
     /// Waits for a submission or a moment, in which blocks may arrive.
