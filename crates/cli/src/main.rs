@@ -87,6 +87,7 @@ fn main() -> ExitCode {
         .and_then(|(arguments, resolved)| arguments.command.run(&mut output, &resolved))
         .and_then(|()| Ok(output.flush()?));
     let code = done.map_or_else(|failure| interrupt::exit_code().unwrap_or(failure.report()), |()| 0);
+    let _ = output.flush();
     ropeway_cuda::end_process(code)
 }
 

@@ -104,6 +104,8 @@ fn a_server_whose_process_the_driver_serves_no_more_begins_anew_and_the_third_ti
             assert!(start.elapsed() < PATIENCE, "it did not begin anew");
         }
         assert_eq!(health(&server).0, 200);
+        let command = std::fs::read(format!("/proc/{}/cmdline", server.pid())).unwrap();
+        assert!(!command.is_empty(), "another process answers");
     }
     lose();
     assert!(ask().unwrap().0 >= 500);

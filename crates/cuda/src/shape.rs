@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_holds_the_rows_it_is_for_and_wastes_at_most_half() {
+    fn a_class_holds_the_rows_it_is_for_and_wastes_at_most_half_from_eight_rows_on() {
         for rows in 8..=8192 {
             let class = RowClass::of(rows).rows();
             assert!(class >= rows && class < 2 * rows, "{rows}: {class}");

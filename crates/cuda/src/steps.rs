@@ -4,8 +4,8 @@
 //! host    fill n | upload, launch n | masks, sampling n |            collect n: wait, read
 //! GPU                 copies, layers n ........| head, sampling n |
 //! ```
-//! Nothing is kept on the device between steps but blocks of keys and values, and what the step before chose. Launches of a class are
-//! captured once and replayed.
+//! Nothing is kept on the device between steps but blocks of keys and values, and what the step before chose. Launches of a small
+//! class are captured once and replayed.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};

@@ -105,13 +105,13 @@ impl Work {
         }
     }
 
-    /// Tokens without logits.
-    fn silent(self) -> usize {
-        self.tokens.saturating_sub(self.rows)
+    /// Tokens without logits; below zero where tokens have several rows, of which each but the first costs no token.
+    fn silent(self) -> f64 {
+        self.tokens as f64 - self.rows as f64
     }
 
     fn features(self) -> [f64; FEATURES] {
-        let raw = [1.0, self.silent() as f64, self.rows as f64, self.pairs as f64, self.reads as f64];
+        let raw = [1.0, self.silent(), self.rows as f64, self.pairs as f64, self.reads as f64];
         std::array::from_fn(|i| raw[i] / SCALE[i])
     }
 }
@@ -183,7 +183,7 @@ impl CostModel {
     /// Seconds that the work adds to a step that takes place anyway.
     pub fn marginal(&self, work: Work) -> f64 {
         let [_, token, row, pair, read] = self.by_feature();
-        let products = token * work.silent() as f64 + row * work.rows as f64;
+        let products = (token * work.silent() + row * work.rows as f64).max(0.0);
         products + pair * work.pairs as f64 + read * work.reads as f64
     }
 

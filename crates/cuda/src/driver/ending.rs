@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Whether the driver was opened.
 static OPENED: AtomicBool = AtomicBool::new(false);
 
+/// Whether this process ever had a context.
+static SERVED: AtomicBool = AtomicBool::new(false);
+
 /// Whether the driver refused a new context because of an error that another one had.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
@@ -15,9 +18,14 @@ pub fn needs_new_process() -> bool {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Notes that the driver refused a new context because of an earlier error.
+/// Notes that the driver gave this process a context.
+pub(super) fn served() {
+    SERVED.store(true, Ordering::Relaxed);
+}
+
+/// Notes that the driver refused a new context because of an earlier error: of this process, if it had one before.
 pub(super) fn refused() {
-    REFUSED.store(true, Ordering::Relaxed);
+    REFUSED.store(SERVED.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 /// Notes that the driver has been opened.

@@ -125,6 +125,7 @@ impl Context {
                     ending::refused();
                 }
             })?;
+            ending::served();
             // What is created is also pushed; threads enter it when they use it.
             let mut pushed = std::ptr::null_mut();
             check(&api, "cuCtxPopCurrent", (api.context_pop)(&raw mut pushed))?;

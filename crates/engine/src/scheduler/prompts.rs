@@ -26,6 +26,9 @@ const REST: usize = 8;
 /// It is also taken along if it is no larger than the step, and a step of its own would cost more than this share of both.
 const WORTHWHILE: f64 = 0.03;
 
+/// Candidates for whom too little of the step is left that are passed over for a shorter one.
+const PASSED_OVER: usize = 4;
+
 impl Scheduler {
     pub(super) fn plan_prompts(
         &mut self,
@@ -42,6 +45,7 @@ impl Scheduler {
         // ones may still come in.
         let mut closed: Option<Class> = None;
         let mut inside = roster.running().iter().filter(|slot| !roster.get(**slot).is_decoding()).count();
+        let mut passed_over = 0;
         // With the door closed and nobody inside, there is no point in ordering all who wait.
         while closed != Some(Class::Interactive) || inside > 0 {
             let Some(Reverse(Place { slot, .. })) = order.pop() else { break };
@@ -59,7 +63,8 @@ impl Scheduler {
                 }
                 Placing::NoRoom if waits => closed = Some(class),
                 Placing::NoRoom | Placing::Fetched | Placing::Later => {}
-                Placing::NoBudget => break,
+                Placing::PassedOver if passed_over < PASSED_OVER => passed_over += 1,
+                Placing::PassedOver | Placing::NoBudget => break,
             }
         }
         self.heap = order.into_vec();
@@ -101,8 +106,10 @@ impl Scheduler {
         }
         // First know that there is time, then look for blocks.
         let allowed = self.allowed(roster, plan, prompt);
-        let Some(tokens) = self.chunk(plan, sequence, allowed, roster.limits()) else {
-            return Placing::NoBudget;
+        let tokens = match self.chunk(plan, sequence, allowed, roster.limits()) {
+            Chunk::Of(tokens) => tokens,
+            Chunk::NotWorthwhile => return Placing::PassedOver,
+            Chunk::NoTime => return Placing::NoBudget,
         };
         let insists = self.judging(roster, now).insists_on_memory(sequence);
         let insists = insists || memory::is_protected(sequence, now);
@@ -196,7 +203,7 @@ impl Scheduler {
     }
 
     /// How many tokens the candidate gets, if any.
-    fn chunk(&self, plan: &Plan, sequence: &Sequence, allowed: f64, limits: &Limits) -> Option<usize> {
+    fn chunk(&self, plan: &Plan, sequence: &Sequence, allowed: f64, limits: &Limits) -> Chunk {
         let rows = limits.step_rows - plan.work.rows;
         let most = (limits.step_tokens - plan.work.tokens).min(sequence.longest_chunk(rows));
         // Should the prompt end here, its rows come on top.
@@ -210,8 +217,11 @@ impl Scheduler {
         let tokens =
             if tokens < most { to_size(tokens, plan.work.tokens, limits.sizes).min(most) } else { tokens };
         let tokens = if plan.is_empty() { self.with_rest(sequence.start(), tokens, most) } else { tokens };
-        let worthwhile = tokens >= open.min(most);
-        (tokens > 0 && worthwhile).then_some(tokens)
+        match tokens {
+            0 => Chunk::NoTime,
+            _ if tokens < open.min(most) => Chunk::NotWorthwhile,
+            _ => Chunk::Of(tokens),
+        }
     }
 
     /// A chunk of a prompt that nobody streams beside takes the rest of it along if that is not worth a step of its own.
@@ -242,7 +252,10 @@ impl Scheduler {
         let gained = sequence.adopt_cached(pool, &limits);
         let sequence = roster.get(slot);
         let allowed = self.pace.allowed(self.judging(roster, now), sequence, Beside::default());
-        let most = self.chunk(plan, sequence, allowed, &limits).unwrap_or(1);
+        let most = match self.chunk(plan, sequence, allowed, &limits) {
+            Chunk::Of(tokens) => tokens,
+            Chunk::NotWorthwhile | Chunk::NoTime => 1,
+        };
         let tokens = memory::relieve(roster, plan, slot, most, now);
         if tokens == 0 || !memory::take(roster, plan, slot, tokens) {
             return;
@@ -280,6 +293,14 @@ struct Prompt {
     beside: Beside,
 }
 
+/// How many tokens a candidate gets.
+enum Chunk {
+    Of(usize),
+    /// The rest of the step's size would be computed for few of them.
+    NotWorthwhile,
+    NoTime,
+}
+
 /// What became of a candidate.
 enum Placing {
     /// It is part of the step.
@@ -288,6 +309,8 @@ enum Placing {
     Fetched,
     /// It waits for blocks that come for another one.
     Later,
+    /// What it would get is not worth computing; a shorter one may fit.
+    PassedOver,
     /// It found no rows or blocks.
     NoRoom,
     /// The step is full.

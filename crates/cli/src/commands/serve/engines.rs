@@ -93,7 +93,7 @@ fn watch(model: Weak<Model>, mut thread: JoinHandle<()>, recipe: Recipe, promise
     std::thread::spawn(move || {
         while thread.join().is_err() {
             if let Some(Condition::DeviceLost { why }) = model.upgrade().map(|model| model.condition()) {
-                tracing::error!(target: "engine", model = recipe.name, why, "the device is lost; the model stays down until it is loaded again");
+                tracing::error!(target: "engine", model = recipe.name, why, "the device is lost; the model stays down");
                 break;
             }
             tracing::error!(target: "engine", model = recipe.name, "the engine fell; starting it again");

@@ -186,6 +186,7 @@ impl Serve {
         let begins = Arc::clone(&began);
         let shutdown = async move {
             tokio::select! {
+                biased;
                 () = ending => drop(held),
                 () = relaunch::needed() => drop(relaunching.send(held)),
                 // A pull that was stopped because the server ends is no failure.
@@ -200,8 +201,9 @@ impl Serve {
         upstreams.stop();
         let left = drain.saturating_sub(began.get().map_or(Duration::ZERO, Instant::elapsed));
         kv_disk.finish(&engines(&app), left.max(LAST_BLOCKS));
-        if let Ok(held) = relaunch.await {
-            return Err(relaunch::begin_anew(&held).into());
+        // A signal that came meanwhile ends the server for good.
+        if let (Ok(held), false) = (relaunch.await, interrupt::pulls().is_cancelled()) {
+            return Err(relaunch::begin_anew(&held));
         }
         was_told.await.map_or(Ok(()), Err)
     }
@@ -294,7 +296,14 @@ impl Serve {
     fn load(self, loading: Loading, failed: tokio::sync::oneshot::Sender<Failure>) {
         let runtime = tokio::runtime::Handle::current();
         std::thread::spawn(move || {
-            let models = self.models.iter().try_for_each(|given| loading.load(given));
+            let models = self.models.iter().try_for_each(|given| match loading.load(given) {
+                // The GPU may be gone for good: the others are served, and `/health` says why this one is not.
+                Err(failure) if relaunch::is_relaunched() => {
+                    tracing::error!(target: "serve", model = given, %failure, "not loaded again");
+                    Ok(())
+                }
+                loaded => loaded,
+            });
             let is_for_people = self.logs.is_for_people();
             let all = models.and_then(|()| runtime.block_on(loading.upstreams.first_contact(is_for_people)));
             if let Err(failure) = all {

@@ -19,6 +19,7 @@ use std::{env, io};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
+use crate::failure::Failure;
 use crate::grammar_workers::executable;
 
 /// The listening sockets of the program before: its process, then their numbers.
@@ -48,14 +49,26 @@ pub async fn needed() {
 }
 
 /// Becomes the same program anew, which takes over these sockets. Returns if that is impossible.
-pub fn begin_anew(listeners: &[OwnedFd]) -> io::Error {
+pub fn begin_anew(listeners: &[OwnedFd]) -> Failure {
+    let error = exec(listeners);
+    Failure::new(format!("the server could not begin anew: {error}"), "start it again")
+}
+
+/// Whether this program took over from one that had lost a GPU.
+pub fn is_relaunched() -> bool {
+    !recent_losses(now()).is_empty()
+}
+
+fn exec(listeners: &[OwnedFd]) -> io::Error {
     for listener in listeners {
         if let Err(error) = fcntl(listener, FcntlArg::F_SETFD(FdFlag::empty())) {
             return error.into();
         }
     }
     let mut words = env::args_os();
-    let mut command = Command::new(executable());
+    // By its own name where that is still there: processes are known by what they were started as.
+    let path = env::current_exe().ok().filter(|path| path.exists());
+    let mut command = Command::new(path.unwrap_or_else(executable));
     if let Some(name) = words.next() {
         command.arg0(name);
     }
@@ -100,5 +113,9 @@ fn now() -> u64 {
 
 fn recent_losses(now: u64) -> Vec<u64> {
     let given = env::var(LOSSES).unwrap_or_default();
-    given.split(' ').filter_map(|time| time.parse().ok()).filter(|time| time + LATELY > now).collect()
+    given
+        .split(' ')
+        .filter_map(|time| time.parse().ok())
+        .filter(|time: &u64| time.saturating_add(LATELY) > now)
+        .collect()
 }
