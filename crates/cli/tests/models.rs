@@ -114,5 +114,8 @@ fn the_default_model_is_pulled_listed_shown_tokenized_and_removed() {
     assert!(sandbox.run(&["tokenize", "Hello", "there"]).ok().contains("   19556  \"Hello\"\n"));
     let removed = sandbox.run(&["rm", "smollm2", "nobody"]);
     assert_eq!(removed.code, Some(1), "{}", removed.err);
-    assert_eq!(removed.out, "removed smollm2:135m, 98.36 MB freed\n", "what was done before a failure is told");
+    assert_eq!(
+        removed.out, "removed smollm2:135m, 98.36 MB freed\n",
+        "what was done before a failure is told"
+    );
 }
