@@ -4,7 +4,7 @@
 mod emulator;
 mod support;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -113,6 +113,35 @@ fn a_server_whose_process_the_driver_serves_no_more_begins_anew_and_the_third_ti
     assert_eq!((status, ask().unwrap().0), (503, 503), "{body}");
     let told = body["models"].as_object().unwrap().values().next().unwrap();
     assert_eq!(told["state"], "device lost", "{body}");
+}
+
+#[test]
+fn a_model_that_a_relaunched_server_can_t_load_is_down_and_the_server_is_not() {
+    let Some(machine) = machine() else { return };
+    let flags = ["--device", "cuda", "--kv-memory", "1MiB"];
+    let server =
+        Server::start_in(Sandbox::new(), &model(), &flags, &[("ROPEWAY_CUDA_LIBS", &machine.libraries)]);
+    std::fs::write(emulator::memory(), "4096").unwrap();
+    std::fs::write(emulator::loss(), "process").unwrap();
+    let body = json!({ "model": "m", "max_tokens": 4, "prompt": "a b" }).to_string();
+    assert!(server.post("/v1/completions", body).0 >= 500);
+    // The program that is asked may go before it answers.
+    let health = || {
+        let (mut stream, mut told) = (server.connect(), String::new());
+        let host = server.address;
+        write!(stream, "GET /health HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").ok()?;
+        stream.read_to_string(&mut told).ok()?;
+        let (head, body) = told.split_once("\r\n\r\n")?;
+        Some((head.contains(" 503 "), body.to_owned()))
+    };
+    let start = Instant::now();
+    let told = loop {
+        match health() {
+            Some((true, body)) if body.contains("failed to load") => break body,
+            other => assert!(start.elapsed() < PATIENCE, "{other:?}"),
+        }
+    };
+    assert!(told.contains("the GPU has"), "{told}");
 }
 
 #[test]
