@@ -107,9 +107,9 @@ impl Scheduler {
         // First know that there is time, then look for blocks.
         let allowed = self.allowed(roster, plan, prompt);
         let tokens = match self.chunk(plan, sequence, allowed, roster.limits()) {
-            Chunk::Of(tokens) => tokens,
-            Chunk::NotWorthwhile => return Placing::PassedOver,
-            Chunk::NoTime => return Placing::NoBudget,
+            Portion::Of(tokens) => tokens,
+            Portion::NotWorthwhile => return Placing::PassedOver,
+            Portion::NoTime => return Placing::NoBudget,
         };
         let insists = self.judging(roster, now).insists_on_memory(sequence);
         let insists = insists || memory::is_protected(sequence, now);
@@ -203,7 +203,7 @@ impl Scheduler {
     }
 
     /// How many tokens the candidate gets, if any.
-    fn chunk(&self, plan: &Plan, sequence: &Sequence, allowed: f64, limits: &Limits) -> Chunk {
+    fn chunk(&self, plan: &Plan, sequence: &Sequence, allowed: f64, limits: &Limits) -> Portion {
         let rows = limits.step_rows - plan.work.rows;
         let most = (limits.step_tokens - plan.work.tokens).min(sequence.longest_chunk(rows));
         // Should the prompt end here, its rows come on top.
@@ -218,9 +218,9 @@ impl Scheduler {
             if tokens < most { to_size(tokens, plan.work.tokens, limits.sizes).min(most) } else { tokens };
         let tokens = if plan.is_empty() { self.with_rest(sequence.start(), tokens, most) } else { tokens };
         match tokens {
-            0 => Chunk::NoTime,
-            _ if tokens < open.min(most) => Chunk::NotWorthwhile,
-            _ => Chunk::Of(tokens),
+            0 => Portion::NoTime,
+            _ if tokens < open.min(most) => Portion::NotWorthwhile,
+            _ => Portion::Of(tokens),
         }
     }
 
@@ -253,8 +253,8 @@ impl Scheduler {
         let sequence = roster.get(slot);
         let allowed = self.pace.allowed(self.judging(roster, now), sequence, Beside::default());
         let most = match self.chunk(plan, sequence, allowed, &limits) {
-            Chunk::Of(tokens) => tokens,
-            Chunk::NotWorthwhile | Chunk::NoTime => 1,
+            Portion::Of(tokens) => tokens,
+            Portion::NotWorthwhile | Portion::NoTime => 1,
         };
         let tokens = memory::relieve(roster, plan, slot, most, now);
         if tokens == 0 || !memory::take(roster, plan, slot, tokens) {
@@ -294,10 +294,12 @@ struct Prompt {
 }
 
 /// How many tokens a candidate gets.
-enum Chunk {
+enum Portion {
+    /// So many.
     Of(usize),
     /// The rest of the step's size would be computed for few of them.
     NotWorthwhile,
+    /// The step is full.
     NoTime,
 }
 
@@ -340,5 +342,18 @@ fn note_cached(sequence: &mut Sequence, gained: usize, plan: &mut Plan) {
     plan.cached_tokens += gained;
     if sequence.preemptions == 0 && sequence.epoch == 0 {
         sequence.cached += gained;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_rounded_to_the_nearest_size_of_the_step_unless_that_changes_much() {
+        let sizes = StepSizes::Listed(&[64, 128, 4096, 4608, 8192]);
+        assert_eq!([4500, 4200, 4096].map(|tokens| to_size(tokens, 0, sizes)), [4608, 4096, 4096]);
+        assert_eq!(to_size(4500, 40, sizes), 4568, "with what is there already");
+        assert_eq!(to_size(30, 60, sizes), 30, "26 tokens less would be nearly all of them");
     }
 }
