@@ -4,10 +4,10 @@
 mod emulator;
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::server::{PATIENCE, Server};
@@ -113,6 +113,35 @@ fn a_server_whose_process_the_driver_serves_no_more_begins_anew_and_the_third_ti
     assert_eq!((status, ask().unwrap().0), (503, 503), "{body}");
     let told = body["models"].as_object().unwrap().values().next().unwrap();
     assert_eq!(told["state"], "device lost", "{body}");
+}
+
+#[test]
+fn a_signal_while_a_server_finishes_what_runs_before_it_begins_anew_ends_it_for_good() {
+    let Some(machine) = machine() else { return };
+    let flags = ["--device", "cuda", "--kv-memory", "1MiB", "--drain-timeout", "4"];
+    let mut server =
+        Server::start_in(Sandbox::new(), &model(), &flags, &[("ROPEWAY_CUDA_LIBS", &machine.libraries)]);
+    let body = json!({ "model": "m", "max_tokens": 4, "prompt": "a b" }).to_string();
+    let host = server.address;
+    // A request that is half there runs until the drain time is over.
+    let mut half = server.connect();
+    write!(half, "POST /v1/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: 100\r\n\r\n{{").unwrap();
+    std::fs::write(emulator::loss(), "process").unwrap();
+    assert!(server.post("/v1/completions", body).0 >= 500);
+    let nobody_accepts = || {
+        let (mut stream, mut told) = (server.connect(), String::new());
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let sent = write!(stream, "GET /health HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let read = stream.read_to_string(&mut told).map_err(|error| error.kind());
+        sent.is_ok() && matches!(read, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    };
+    let start = Instant::now();
+    while !nobody_accepts() {
+        assert!(start.elapsed() < PATIENCE, "it goes on as if nothing had happened");
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    drop(half);
 }
 
 #[test]
