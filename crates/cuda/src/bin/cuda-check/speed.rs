@@ -30,6 +30,7 @@ pub fn measure(task: &Task) -> Result<(), Failed> {
                 (0..3).map(|round| throughput(&handle, streams, round)).collect();
             let speeds = speeds?;
             println!("RES {} {streams} streams: {speeds:.0?} output tokens/s", model.name);
+            print_round(&handle, model.name, streams);
             print_prompts(&handle, model.name, 1);
         }
         let times: Result<Vec<f64>, Failed> = (0..3).map(|round| long_prompt(&handle, round)).collect();
@@ -74,6 +75,25 @@ fn long_prompt(handle: &Handle, round: usize) -> Result<f64, Failed> {
         }
     }
     Err(Failed::Wrong("the long prompt got no token".into()))
+}
+
+/// What the steps of the last round consisted of.
+fn print_round(handle: &Handle, name: &str, streams: usize) {
+    let records = handle.board().records_after(0);
+    let end = records.iter().rev().skip_while(|step| step.decode_tokens != streams);
+    let round: Vec<&StepRecord> = end.take_while(|step| step.decode_tokens > 0 || step.prefill_tokens > 0).take(ANSWER + 16).collect();
+    let (prompts, rest): (Vec<&StepRecord>, Vec<&StepRecord>) = round.into_iter().partition(|step| step.prefill_tokens > 0);
+    for (what, steps) in [("with prompts", prompts), ("without", rest)] {
+        let sum = |of: fn(&StepRecord) -> f64| steps.iter().map(|step| of(step)).sum::<f64>();
+        println!(
+            "   {name} {streams} streams, {} steps {what}: {} tokens of prompts, {} of streams, {:.1} ms, device {:.1} ms",
+            steps.len(),
+            sum(|step| step.prefill_tokens as f64),
+            sum(|step| step.decode_tokens as f64),
+            sum(|step| step.execute.as_secs_f64()) * 1e3,
+            sum(|step| step.device.as_secs_f64()) * 1e3
+        );
+    }
 }
 
 /// The latest steps with at least so many tokens of prompts.
