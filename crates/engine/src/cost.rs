@@ -11,6 +11,10 @@
 //! The two kinds of tokens have coefficients of their own, since on a GPU the second costs more than the first: what a few streams add to a
 //! step is computed while weights are read, what a prompt adds comes on top. From streams alone nobody learns what prompts cost.
 //!
+//! Where the executor computes whole sizes ([`StepSizes::Listed`]), both kinds of tokens count as many times as the step's size is larger than
+//! the step: one of 4,126 tokens is computed, and costs, as one of 4,608. Both in proportion, so that streams alone still teach nothing
+//! about prompts.
+//!
 //! A stream reads all its positions for one token, a prompt's chunk reads them for hundreds: only both features of
 //! attention together describe the two.
 //!
@@ -28,7 +32,7 @@
 
 use std::time::Duration;
 
-use ropeway_executor::CostGuess;
+use ropeway_executor::{CostGuess, StepSizes};
 
 /// Features of a step.
 const FEATURES: usize = 5;
@@ -110,8 +114,10 @@ impl Work {
         self.tokens as f64 - self.rows as f64
     }
 
-    fn features(self) -> [f64; FEATURES] {
-        let raw = [1.0, self.silent(), self.rows as f64, self.pairs as f64, self.reads as f64];
+    /// Its features, if the products are computed for so many tokens per token.
+    fn features(self, computed: f64) -> [f64; FEATURES] {
+        let (silent, rows) = (computed * self.silent(), computed * self.rows as f64);
+        let raw = [1.0, silent, rows, self.pairs as f64, self.reads as f64];
         std::array::from_fn(|i| raw[i] / SCALE[i])
     }
 }
@@ -132,6 +138,8 @@ pub struct CostModel {
     /// Logarithm of how much longer steps take than the first guess says.
     slowness: f64,
     observed: u32,
+    /// Numbers of tokens that products are computed for.
+    sizes: StepSizes,
 }
 
 impl From<CostGuess> for CostModel {
@@ -162,7 +170,13 @@ impl CostModel {
             drift: 0.0,
             slowness: 0.0,
             observed: 0,
+            sizes: StepSizes::Multiples(1),
         }
+    }
+
+    /// The same for an executor that computes these sizes.
+    pub fn with_sizes(self, sizes: StepSizes) -> Self {
+        Self { sizes, ..self }
     }
 
     /// Its coefficients, as [`CostModel::known`] takes them. A row's own share is negative where streams cost less than prompts.
@@ -177,14 +191,33 @@ impl CostModel {
 
     /// Seconds that the step should take.
     pub fn predict(&self, work: Work) -> f64 {
+        self.coefficient(0) + self.computed(work) * self.products(work) + self.attention(work)
+    }
+
+    /// Seconds that the step should take without what is computed beyond its tokens.
+    pub fn predict_filled(&self, work: Work) -> f64 {
         self.coefficient(0) + self.marginal(work)
     }
 
-    /// Seconds that the work adds to a step that takes place anyway.
+    /// Seconds that the work adds to a step that takes place anyway, on average over the sizes of steps.
     pub fn marginal(&self, work: Work) -> f64 {
-        let [_, token, row, pair, read] = self.by_feature();
-        let products = (token * work.silent() + row * work.rows as f64).max(0.0);
-        products + pair * work.pairs as f64 + read * work.reads as f64
+        self.products(work) + self.attention(work)
+    }
+
+    fn products(&self, work: Work) -> f64 {
+        let [_, token, row, ..] = self.by_feature();
+        (token * work.silent() + row * work.rows as f64).max(0.0)
+    }
+
+    /// Seconds of the work that do not depend on the size of its step.
+    pub fn attention(&self, work: Work) -> f64 {
+        let [.., pair, read] = self.by_feature();
+        pair * work.pairs as f64 + read * work.reads as f64
+    }
+
+    /// Tokens that products are computed for, per token of the step.
+    fn computed(&self, work: Work) -> f64 {
+        self.sizes.computed(work.tokens) as f64 / work.tokens.max(1) as f64
     }
 
     /// Seconds that so many tokens cost more because their logits are wanted.
@@ -237,7 +270,7 @@ impl CostModel {
         let ratio = measured.as_secs_f64().max(1e-6) / fitted;
         let most = if self.observed < BEGINNING { f64::MAX } else { SURPRISE * fitted };
         let measured = measured.as_secs_f64().min(most).max(1e-6);
-        let x = work.features().map(|feature| feature / measured);
+        let x = work.features(self.computed(work)).map(|feature| feature / measured);
         for i in 0..FEATURES {
             self.sums[i] = MEMORY * self.sums[i] + x[i];
             for j in 0..FEATURES {
@@ -252,7 +285,7 @@ impl CostModel {
     }
 
     fn observe_slowness(&mut self, work: Work, measured: f64) {
-        let news = (measured / dot(&work.features(), &self.guess)).ln();
+        let news = (measured / dot(&work.features(self.computed(work)), &self.guess)).ln();
         let share = if self.observed == 0 { 1.0 } else { SLOWNESS };
         self.slowness += share * (news - self.slowness);
     }
@@ -384,6 +417,36 @@ mod tests {
         }
         let ratio = model.predict(prompt) / cost(prompt).as_secs_f64();
         assert!((0.9..1.1).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn sizes_that_streams_leave_half_empty_do_not_change_what_prompts_cost() {
+        let sizes = StepSizes::Listed(&[1, 64, 128, 256, 4096, 8192]);
+        let truth = CostModel::known([4.6e-3, 21e-6, -7e-6, 1e-9, 4e-8]).with_sizes(sizes);
+        let mut model = CostModel::known([4e-3, 2e-5, 0.0, 1e-9, 4e-8]).with_sizes(sizes);
+        let prompt = Work::chunk(0, 3000, 1);
+        for _ in 0..4 {
+            model.observe(prompt, seconds(truth.predict(prompt)));
+        }
+        for streams in (0..2000).map(|step| 256 - step % 256) {
+            let work = Work { tokens: streams, rows: streams, pairs: 0, reads: 0 };
+            model.observe(work, seconds(truth.predict(work)));
+        }
+        for work in [prompt, Work::chunk(0, 4097, 1)] {
+            let ratio = model.predict(work) / truth.predict(work);
+            assert!((0.95..1.05).contains(&ratio), "{ratio}");
+        }
+    }
+
+    #[test]
+    fn a_step_costs_as_much_as_its_size_computes() {
+        let model =
+            CostModel::known([0.01, 1e-5, 0.0, 0.0, 0.0]).with_sizes(StepSizes::Listed(&[8, 4096, 4608]));
+        let predict = |tokens| model.predict(Work::chunk(0, tokens, 0));
+        assert!((predict(4097) - predict(4608)).abs() < 1e-12 && predict(4096) < predict(4097));
+        assert!((predict(0) - 0.01).abs() < 1e-12);
+        let filled = model.predict_filled(Work::chunk(0, 4097, 0));
+        assert!((filled - 0.01 - 4097e-5).abs() < 1e-12, "{filled}");
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Engine {
         let limits = executor.limits();
         let (handle, inbox, board) = Handle::new(limits, Arc::clone(&clock), settings);
         let most = settings.queue + limits.step_rows;
-        let cost = settings.cost.clone().unwrap_or_else(|| limits.cost.into());
+        let cost = settings.cost.clone().unwrap_or_else(|| limits.cost.into()).with_sizes(limits.sizes);
         let flight = |_| Flight::new(&limits, Arc::clone(&clock));
         let engine = Self {
             executor,

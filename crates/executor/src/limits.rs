@@ -20,7 +20,7 @@ pub struct Limits {
     pub step_rows: usize,
     /// Token ids are below this.
     pub vocab: usize,
-    /// Sizes between which a step costs about the same.
+    /// Numbers of tokens that a step had best have.
     pub sizes: StepSizes,
     /// Steps that may be launched while another one is still in flight: 0 or 1.
     pub ahead: usize,
@@ -57,12 +57,12 @@ impl Limits {
     }
 }
 
-/// Numbers of tokens that matrix products compute: a step of a size in between costs about as much as one of the next.
+/// Numbers of tokens that a step had best have, because matrix products compute so many at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepSizes {
-    /// Multiples of so many tokens.
+    /// Multiples of so many tokens. A step of another size costs a little more per token.
     Multiples(usize),
-    /// These, ascending, and multiples of the last one.
+    /// These, ascending, and multiples of the last one. A step of another size costs as much as one of the next listed size.
     Listed(&'static [usize]),
 }
 
@@ -75,6 +75,14 @@ impl StepSizes {
                 Some(size) => *size,
                 None => Self::Multiples(sizes.last().copied().unwrap_or(1)).above(tokens),
             },
+        }
+    }
+
+    /// Tokens whose products are computed in a step that asks for so many.
+    pub fn computed(self, tokens: usize) -> usize {
+        match self {
+            Self::Listed(_) if tokens > 0 => self.above(tokens - 1),
+            Self::Listed(_) | Self::Multiples(_) => tokens,
         }
     }
 
@@ -137,5 +145,12 @@ mod tests {
         }
         let listed = StepSizes::Listed(&[8, 16, 48, 64]);
         assert_eq!([listed.up_to(47), listed.above(47), listed.above(64)], [16, 48, 128]);
+    }
+
+    #[test]
+    fn a_listed_size_is_computed_whole_and_a_tile_is_not() {
+        let listed = StepSizes::Listed(&[8, 16, 48, 64]);
+        assert_eq!([0, 1, 8, 17, 64, 65].map(|tokens| listed.computed(tokens)), [0, 8, 8, 48, 64, 128]);
+        assert_eq!([0, 1, 6, 7].map(|tokens| StepSizes::Multiples(6).computed(tokens)), [0, 1, 6, 7]);
     }
 }

@@ -100,7 +100,7 @@ impl DraftModel {
         Ok(Self {
             clock,
             pool: Pool::new(limits.blocks),
-            cost: limits.cost.into(),
+            cost: CostModel::from(limits.cost).with_sizes(limits.sizes),
             readers: Vec::new(),
             batch: Batch::with_room(&limits),
             output: StepOutput::default(),

@@ -26,6 +26,9 @@ const REST: usize = 8;
 /// It is also taken along if it is no larger than the step, and a step of its own would cost more than this share of both.
 const WORTHWHILE: f64 = 0.03;
 
+/// Share of its time by which a step may grow beyond what is allowed when a chunk fills up its size.
+const FILLING: f64 = 0.05;
+
 /// Candidates for whom too little of the step is left that are passed over for a shorter one.
 const PASSED_OVER: usize = 4;
 
@@ -204,24 +207,38 @@ impl Scheduler {
 
     /// How many tokens the candidate gets, if any.
     fn chunk(&self, plan: &Plan, sequence: &Sequence, allowed: f64, limits: &Limits) -> Portion {
+        let (before, sizes) = (plan.work.tokens, limits.sizes);
         let rows = limits.step_rows - plan.work.rows;
-        let most = (limits.step_tokens - plan.work.tokens).min(sequence.longest_chunk(rows));
-        // Should the prompt end here, its rows come on top.
-        let ending = self.cost.logits(sequence.rows().min(rows));
-        let left = allowed - self.cost.predict(plan.work) - ending;
-        let timely = self.cost.tokens_within(left, sequence.start(), sequence.rows_each());
+        let most = (limits.step_tokens - before).min(sequence.longest_chunk(rows));
+        let open = sizes.above(before) - before;
         // What is left of the size that the streams began costs little, so that prompts never stand still.
-        let open = limits.sizes.above(plan.work.tokens) - plan.work.tokens;
-        let least = if plan.prefill_tokens == 0 { open } else { 0 };
-        let tokens = timely.max(least).min(most);
-        let tokens =
-            if tokens < most { to_size(tokens, plan.work.tokens, limits.sizes).min(most) } else { tokens };
+        let least = if plan.prefill_tokens == 0 { open } else { self.filling(plan, sequence, sizes) };
+        let timely = self.timely(plan, sequence, allowed, rows).max(least);
+        let is_timely = sizes.computed(before + most) <= before + timely;
+        let tokens = if is_timely { most } else { to_size(timely, before, sizes).min(most) };
         let tokens = if plan.is_empty() { self.with_rest(sequence.start(), tokens, most) } else { tokens };
         match tokens {
-            0 => Portion::NoTime,
+            _ if timely.min(most) == 0 => Portion::NoTime,
             _ if tokens < open.min(most) => Portion::NotWorthwhile,
             _ => Portion::Of(tokens),
         }
+    }
+
+    /// Tokens of the candidate with which the step would take as long as it may, if it then ended at a size.
+    fn timely(&self, plan: &Plan, sequence: &Sequence, allowed: f64, rows: usize) -> usize {
+        // Should the prompt end here, its rows come on top.
+        let ending = self.cost.logits(sequence.rows().min(rows));
+        let left = allowed - self.cost.predict_filled(plan.work) - ending;
+        self.cost.tokens_within(left, sequence.start(), sequence.rows_each())
+    }
+
+    /// Tokens of the candidate whose products are computed in any case, to fill the step's size; none if their attention and logits
+    /// cost much.
+    fn filling(&self, plan: &Plan, sequence: &Sequence, sizes: StepSizes) -> usize {
+        let tokens = (sizes.computed(plan.work.tokens) - plan.work.tokens).min(sequence.pending());
+        let attention = self.cost.attention(Work::chunk(sequence.start(), tokens, 0));
+        let logits = self.cost.logits(sequence.rows() + tokens * sequence.rows_each());
+        if attention + logits <= FILLING * self.cost.predict(plan.work) { tokens } else { 0 }
     }
 
     /// A chunk of a prompt that nobody streams beside takes the rest of it along if that is not worth a step of its own.
@@ -270,10 +287,14 @@ impl Scheduler {
     }
 }
 
-/// The number of tokens closest to `tokens` that gives a step of one of these sizes with `before` others, unless that changes much.
+/// The number of tokens that gives a step of one of these sizes with `before` others: where sizes are computed whole the largest one of
+/// at most `tokens`, else the closest one, unless that changes much.
 fn to_size(tokens: usize, before: usize, sizes: StepSizes) -> usize {
     let all = before + tokens;
     let less = all - sizes.up_to(all);
+    if let StepSizes::Listed(_) = sizes {
+        return tokens.saturating_sub(less);
+    }
     let more = if less == 0 { 0 } else { sizes.above(all) - all };
     let change = less.min(more);
     match change * 4 > tokens {
@@ -350,10 +371,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_rounded_to_the_nearest_size_of_the_step_unless_that_changes_much() {
+    fn a_chunk_beside_others_ends_at_a_size_that_is_computed_whole() {
         let sizes = StepSizes::Listed(&[64, 128, 4096, 4608, 8192]);
-        assert_eq!([4500, 4200, 4096].map(|tokens| to_size(tokens, 0, sizes)), [4608, 4096, 4096]);
-        assert_eq!(to_size(4500, 40, sizes), 4568, "with what is there already");
-        assert_eq!(to_size(30, 60, sizes), 30, "26 tokens less would be nearly all of them");
+        assert_eq!([4607, 4200, 4096].map(|tokens| to_size(tokens, 0, sizes)), [4096; 3]);
+        assert_eq!(to_size(4500, 40, sizes), 4056, "with what is there already");
+        assert_eq!([40, 63].map(|tokens| to_size(tokens, 64, sizes)), [0; 2], "nothing fits");
+    }
+
+    #[test]
+    fn a_chunk_is_rounded_to_the_nearest_tile_unless_that_changes_much() {
+        let sizes = StepSizes::Multiples(64);
+        assert_eq!([4500, 4540, 4480].map(|tokens| to_size(tokens, 0, sizes)), [4480, 4544, 4480]);
+        assert_eq!(to_size(4500, 40, sizes), 4504, "with what is there already");
+        assert_eq!(to_size(40, 60, sizes), 40, "28 tokens more would be nearly as many again");
     }
 }

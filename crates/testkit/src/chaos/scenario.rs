@@ -76,7 +76,8 @@ impl Scenario {
             ..Settings::default()
         };
         let slowness = rng.pick(&[0.1, 1.0, 3.0]);
-        let truth = CostModel::known([0.005, 0.0007, 0.0003, 3e-7, 1e-6].map(|seconds| seconds * slowness));
+        let cost = [0.005, 0.0007, 0.0003, 3e-7, 1e-6].map(|seconds| seconds * slowness);
+        let truth = CostModel::known(cost).with_sizes(limits.sizes);
         let trouble = rng.pick(&[Trouble::None, Trouble::Poison, Trouble::Hiccup, Trouble::Outage]);
         let faults = faults(&mut rng, trouble);
         let intents = visitors(&mut rng, &limits, trouble);

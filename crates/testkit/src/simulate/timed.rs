@@ -30,8 +30,9 @@ pub struct TimedExecutor {
 }
 
 impl TimedExecutor {
-    /// An executor whose steps take what `cost` says on `clock`.
+    /// An executor whose steps take what `cost` says on `clock`, at the sizes that it computes.
     pub fn new(limits: Limits, cost: CostModel, clock: Option<SimClock>) -> Self {
+        let cost = cost.with_sizes(limits.sizes);
         Self { limits, cost, clock, copy: Duration::ZERO, sampled: Vec::new(), device: Duration::ZERO }
     }
 
