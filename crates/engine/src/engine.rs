@@ -9,6 +9,7 @@
 //! collected. [`commit`] puts results where they belong; a failing sequence is ended alone ([`recover`]).
 
 mod commit;
+mod gather;
 mod publish;
 pub(crate) mod recover;
 mod tiers;
@@ -41,11 +42,6 @@ const CONTENDED: Duration = Duration::from_millis(1);
 
 /// How often an engine that has nothing else to do looks for blocks that arrived.
 const MOMENT: Duration = Duration::from_millis(1);
-
-/// Requests that come within so much time of each other to an engine that had nothing to do begin together: who sends several at once
-/// does not have the first of them computed without the others. And the longest time that this takes.
-const TOGETHER: Duration = Duration::from_micros(50);
-const LONGEST_GATHERING: Duration = Duration::from_millis(1);
 
 /// What a turn of the engine came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,17 +182,6 @@ impl Engine {
             self.gather();
         }
         goes_on
-    }
-
-    /// Takes in what comes together with the first submission.
-    fn gather(&mut self) {
-        let end = self.clock.now() + LONGEST_GATHERING;
-        while let Ok(submission) = self.inbox.recv_timeout(TOGETHER) {
-            self.take_in(submission);
-            if self.clock.now() >= end {
-                return;
-            }
-        }
     }
 
     /// Waits for a submission or a moment, in which blocks may arrive.
