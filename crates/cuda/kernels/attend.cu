@@ -151,43 +151,54 @@ template <int BLOCKS> DEVICE void multiply_keys(float (*s)[4][4], const u32 (&q)
 #pragma unroll
     for (int t = 0; t < BLOCKS; t++) scale_tokens(s[t], keys[t] + BLOCK * PITCH);
 }
-// Products to scores of a thread's row h, in place, and their maximum over the segment that begins at position `base`. Without MASKED, all
-// keys count. Even and odd keys have maxima of their own until the end, so that fewer comparisons wait for one another.
-template <bool MASKED> DEVICE void score_row(float (&s)[TILES][4][4], Rows &r, int h, i32 base, const Span &span, const Attend &a) {
-    const int lane = threadIdx.x % 32;
-    float most[2] = {NONE, NONE};
-#pragma unroll
-    for (int t = 0; t < TILES; t++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float &v = s[t][j][2 * h + e];
-                i32 key = base + t * BLOCK + j * 8 + lane % 4 * 2 + e;
-                v = score(v, a);  // of all keys: a choice between two values needs no branch
-                if (MASKED && (key >= span.upper[h] || key < span.lower[h])) v = NONE;
-                most[e] = fmaxf(most[e], v);
-            }
+// The n-th of the 32 keys that a thread has of a segment, in its row h.
+#define THREAD_KEYS (SEGMENT / 4)
+DEVICE float &key_of_row(float (*s)[4][4], int h, int n) { return s[n / 8][n / 2 % 4][2 * h + n % 2]; }
+// A product to a score, in place. Without MASKED, all keys count. Even and odd keys have maxima of their own until the end, so that fewer
+// comparisons wait for one another.
+template <bool MASKED> DEVICE void score_key(float (&s)[TILES][4][4], float (&most)[2], int h, int n, i32 base, const Span &span, const Attend &a) {
+    float &v = key_of_row(s, h, n);
+    const i32 key = base + n / 2 * 8 + (i32)(threadIdx.x % 4 * 2) + n % 2;
+    v = score(v, a);  // of all keys: a choice between two values needs no branch
+    if (MASKED && (key >= span.upper[h] || key < span.lower[h])) v = NONE;
+    most[n % 2] = fmaxf(most[n % 2], v);
+}
+// A row's maximum, from those of its four threads.
+DEVICE float row_most(const float (&most)[2], const Attend &a) {
     float all = fmaxf(most[0], most[1]);
     all = fmaxf(all, __shfl_xor_sync(LANES_ALL, all, 1));
-    r.most[h] = __fmul_rn(fmaxf(all, __shfl_xor_sync(LANES_ALL, all, 2)), factor(a));
+    return __fmul_rn(fmaxf(all, __shfl_xor_sync(LANES_ALL, all, 2)), factor(a));
+}
+// A key's weight is 2 to the power of its exponent; `zero` is what the exponents of a row begin at.
+DEVICE float row_zero(float most) { return most == NONE ? 0.0f : most; }
+DEVICE float exponent(float score, float zero, const Attend &a) { return __fmaf_rn(score, factor(a), -zero); }
+// An exponent to its key's weight, in place, added to the sum.
+DEVICE void weigh_key(float &exponent, float &sum) {
+    exponent = power2(exponent);
+    sum = __fadd_rn(sum, exponent);
+}
+DEVICE float row_sum(float sum) {
+    sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 1));
+    return __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 2));
+}
+// Products to scores of a thread's row h, in place, and their maximum over the segment that begins at position `base`.
+template <bool MASKED> DEVICE void score_row(float (&s)[TILES][4][4], Rows &r, int h, i32 base, const Span &span, const Attend &a) {
+    float most[2] = {NONE, NONE};
+#pragma unroll
+    for (int n = 0; n < THREAD_KEYS; n++) score_key<MASKED>(s, most, h, n, base, span, a);
+    r.most[h] = row_most(most, a);
 }
 // Scores to weights, in place, and their sum.
 DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h, const Attend &a) {
-    const float zero = r.most[h] == NONE ? 0.0f : r.most[h];
+    const float zero = row_zero(r.most[h]);
     float sum = 0.0f;
 #pragma unroll
-    for (int t = 0; t < TILES; t++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float &v = s[t][j][2 * h + e];
-                v = power2(__fmaf_rn(v, factor(a), -zero));
-                sum = __fadd_rn(sum, v);
-            }
-    sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 1));
-    r.sum[h] = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 2));
+    for (int n = 0; n < THREAD_KEYS; n++) {
+        float &v = key_of_row(s, h, n);
+        v = exponent(v, zero, a);
+        weigh_key(v, sum);
+    }
+    r.sum[h] = row_sum(sum);
 }
 template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
 #pragma unroll

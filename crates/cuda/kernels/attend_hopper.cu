@@ -279,12 +279,11 @@ DEVICE void take_scores(float (&s)[TILES][4][4], Slots &keys) {
     scale_segment(s, keys);
     release(keys);
 }
-DEVICE void issue_values(float (&v)[8][4], const u32 (&p)[TILES * 2][4], const char *panel) {
+// The weighted values of half a segment's tokens; those of the second half are added to the first one's.
+DEVICE void issue_values(float (&v)[8][4], const u32 (&p)[TILES * 2][4], const char *panel, int half) {
     const u64 b = panel_descriptor(panel, PANEL, EIGHT_ROWS);
-    product_begin();
 #pragma unroll
-    for (int n = 0; n < TILES * 2; n++) multiply_panel(v, p[n], further(b, n * 2 * EIGHT_ROWS), n > 0);
-    product_commit();
+    for (int i = 0; i < TILES; i++) multiply_panel(v, p[half * TILES + i], further(b, (half * TILES + i) * 2 * EIGHT_ROWS), half + i > 0);
 }
 // How a segment is merged into the total. Rows that see nothing of it stay as they are.
 struct Merges {
@@ -321,24 +320,6 @@ DEVICE void take_panel(Total &total, int panel, const Merges &m, float (&v)[8][4
             if (m.some[e / 2]) t = __fmaf_rn(v[i][e], m.row[e / 2].take, t);
         }
 }
-// The weighted values of a segment. `then()` issues BEHIND groups of products behind them, as soon as there are registers for it: when all
-// panels but the last one are merged into the total.
-template <int BEHIND, class Then> DEVICE void add_segment(Total &total, u32 (&p)[TILES * 2][4], const Merges &m, Memory &memory, Then then) {
-    float v[PANELS][8][4];
-    await_full(memory.values);
-#pragma unroll
-    for (int panel = 0; panel < PANELS; panel++) issue_values(v[panel], p, slot_bytes(memory.values) + panel * PANEL);
-    keep_total(total, m);
-    if (PANELS == 2) {
-        product_wait<1>();
-        take_panel(total, 0, m, v[0]);
-    }
-    then();
-    product_wait<BEHIND>();
-    product_operands(p);
-    release(memory.values);
-    take_panel(total, PANELS - 1, m, v[PANELS - 1]);
-}
 // Segments that nobody in the warpgroup sees.
 DEVICE void skip_segments(i32 count, Memory &memory, u32 group) {
 #pragma unroll 1
@@ -351,36 +332,116 @@ DEVICE void skip_segments(i32 count, Memory &memory, u32 group) {
         release(memory.values);
     }
 }
-DEVICE void score_segment(float (&s)[TILES][4][4], Rows &r, i32 segment, const Sight &sight, const Attend &a) {
+// Minus infinity, which is there only when `x` is: what is compared with it first can't be moved before.
+DEVICE float none_after(float x) { return fminf(x, __uint_as_float(opaque(0xff800000u))); }
+// Half a segment's scores, exponents or weights.
+typedef float Half[TILES / 2][4][4];
+#define HALF_KEYS (THREAD_KEYS / 2)
+// The exponents of one half of the keys in a thread's row h.
+DEVICE void find_exponents(Half &x, float (&s)[TILES][4][4], const Rows &r, int h, int half, const Attend &a) {
+    const float zero = row_zero(r.most[h]);
+#pragma unroll
+    for (int n = 0; n < HALF_KEYS; n++) key_of_row(x, h, n) = exponent(key_of_row(s, h, half * HALF_KEYS + n), zero, a);
+}
+// Exponents to weights in a thread's row h; the row's sum is this thread's only.
+DEVICE void weigh_half(Half &x, Rows &r, int h) {
+#pragma unroll
+    for (int n = 0; n < HALF_KEYS; n++) weigh_key(key_of_row(x, h, n), r.sum[h]);
+}
+// Products to scores, and those of the first half of the keys to weights. Exponentials take longest, by a unit of their own: between those of
+// a thread's first row the maximum of its second one is found.
+template <bool MASKED> DEVICE void weigh_first_half(Half &x, float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
+    score_row<MASKED>(s, r, 0, base, span, a);
+    float most[2] = {NONE, NONE};
+    r.sum[0] = 0.0f, r.sum[1] = 0.0f;
+    find_exponents(x, s, r, 0, 0, a);
+#pragma unroll
+    for (int t = 0; t < 2; t++) {
+        const float none = t == 0 ? NONE : none_after(r.sum[0]);
+        float later[2] = {none, none};
+#pragma unroll
+        for (int i = 0; i < HALF_KEYS / 2; i++) {
+            weigh_key(key_of_row(x, 0, t * (HALF_KEYS / 2) + i), r.sum[0]);
+#pragma unroll
+            for (int e = 0; e < 2; e++) score_key<MASKED>(s, later, 1, t * HALF_KEYS + i * 2 + e, base, span, a);
+        }
+#pragma unroll
+        for (int e = 0; e < 2; e++) most[e] = fmaxf(most[e], later[e]);
+    }
+    r.most[1] = row_most(most, a);
+    find_exponents(x, s, r, 1, 0, a);
+    weigh_half(x, r, 1);
+}
+// Half of the weights as the matrix instruction takes them.
+DEVICE void pack_half(u32 (&p)[TILES * 2][4], Half &x, int half, const Slots &values) {
+#pragma unroll
+    for (int i = 0; i < TILES / 2; i++) {
+        const int t = half * (TILES / 2) + i;
+        scale_tokens(x[i], slot_scales(values) + t * BLOCK * 4);
+#pragma unroll
+        for (int j = 0; j < 2; j++) pack_weights(p[t * 2 + j], x[i], j);
+    }
+}
+// What is known of a segment before its products with values begin: weights of the first half of its keys, exponents of the second one.
+struct Begun {
+    Rows rows;
+    Half first, second;
+};
+DEVICE void begin_segment(Begun &b, float (&s)[TILES][4][4], i32 segment, const Sight &sight, const Attend &a) {
     const i32 base = segment * SEGMENT;
     const bool all = base >= lowest(sight.after + GROUP_ROWS - 1, a.window) && base + SEGMENT <= (i32)sight.after;
     const Span span = span_of(sight, a);
-    if (all) score_row<false>(s, r, 0, base, span, a), score_row<false>(s, r, 1, base, span, a);
-    else score_row<true>(s, r, 0, base, span, a), score_row<true>(s, r, 1, base, span, a);
-}
-DEVICE Merges weigh_segment(u32 (&p)[TILES * 2][4], float (&s)[TILES][4][4], Rows &r, Total &total, const Memory &memory, const Attend &a) {
-    weigh_row(s, r, 0, a), weigh_row(s, r, 1, a);
-    if (KV8) await_full(memory.values);
-    scale_segment(s, memory.values);
+    if (all) weigh_first_half<false>(b.first, s, b.rows, base, span, a);
+    else weigh_first_half<true>(b.first, s, b.rows, base, span, a);
 #pragma unroll
-    for (int n = 0; n < TILES * 2; n++) pack_weights(p[n], s[n / 2], n % 2);
-    return merge_scales(total, r);
+    for (int h = 0; h < 2; h++) find_exponents(b.second, s, b.rows, h, 1, a);
+}
+// The weighted values of a segment, whose first half runs while the second half's weights are computed. `then()` issues BEHIND groups of
+// products behind them, as soon as there are registers for it: when all panels but the last one are merged into the total.
+template <int BEHIND, class Then> DEVICE void end_segment(Total &total, Begun &b, Memory &memory, u32 group, Then then) {
+    u32 p[TILES * 2][4];
+    float v[PANELS][8][4];
+    if (KV8) await_full(memory.values);
+    pack_half(p, b.first, 0, memory.values);
+    await_turn_after(b.rows, group);
+    if (!KV8) await_full(memory.values);
+    const char *values = slot_bytes(memory.values);
+    product_begin();
+#pragma unroll
+    for (int panel = 0; panel < PANELS; panel++) issue_values(v[panel], p, values + panel * PANEL, 0);
+    product_commit();
+#pragma unroll
+    for (int h = 0; h < 2; h++) weigh_half(b.second, b.rows, h);
+#pragma unroll
+    for (int h = 0; h < 2; h++) b.rows.sum[h] = row_sum(b.rows.sum[h]);
+    pack_half(p, b.second, 1, memory.values);
+    product_begin();
+#pragma unroll
+    for (int panel = 0; panel < PANELS; panel++) issue_values(v[panel], p, values + panel * PANEL, 1), product_commit();
+    const Merges m = merge_scales(total, b.rows);
+    keep_total(total, m);
+    if (PANELS == 2) {
+        product_wait<1>();
+        take_panel(total, 0, m, v[0]);
+    }
+    then();
+    product_wait<BEHIND>();
+    product_operands(p);
+    release(memory.values);
+    take_panel(total, PANELS - 1, m, v[PANELS - 1]);
 }
 DEVICE void attend_segments(Total &total, const Sight &sight, Memory &memory, u64 queries, u32 group, const Attend &a) {
     float s[TILES][4][4];
-    u32 p[TILES * 2][4];
-    Rows r;
+    Begun begun;
     await_full(memory.keys);
     issue_scores(s, queries, slot_bytes(memory.keys));
 #pragma unroll 1
     for (i32 g = sight.first;; g++) {
         product_wait<0>();
         take_scores(s, memory.keys);
-        score_segment(s, r, g, sight, a);
-        const Merges m = weigh_segment(p, s, r, total, memory, a);
-        await_turn_after(r, group);
-        if (g + 1 == sight.last) return add_segment<0>(total, p, m, memory, [&]() { pass_turn(group); });
-        add_segment<1>(total, p, m, memory, [&]() {
+        begin_segment(begun, s, g, sight, a);
+        if (g + 1 == sight.last) return end_segment<0>(total, begun, memory, group, [&]() { pass_turn(group); });
+        end_segment<1>(total, begun, memory, group, [&]() {
             await_full(memory.keys);
             issue_scores(s, queries, slot_bytes(memory.keys));
             pass_turn(group);

@@ -24,6 +24,7 @@ functions! {
         description_destroy = "cublasLtMatmulDescDestroy"(Handle);
         description_set = "cublasLtMatmulDescSetAttribute"(Handle, c_int, *const c_void, usize);
         layout_create = "cublasLtMatrixLayoutCreate"(*mut Handle, c_int, u64, u64, i64);
+        layout_set = "cublasLtMatrixLayoutSetAttribute"(Handle, c_int, *const c_void, usize);
         layout_destroy = "cublasLtMatrixLayoutDestroy"(Handle);
         preference_create = "cublasLtMatmulPreferenceCreate"(*mut Handle);
         preference_destroy = "cublasLtMatmulPreferenceDestroy"(Handle);
@@ -44,6 +45,8 @@ const TYPE_F32: c_int = 0;
 const TYPE_BF16: c_int = 14;
 const DESCRIPTION_TRANSPOSE_A: c_int = 3;
 const OPERATION_TRANSPOSE: c_int = 1;
+const LAYOUT_BATCH: c_int = 5;
+const LAYOUT_BATCH_STRIDE: c_int = 6;
 const PREFERENCE_WORKSPACE: c_int = 1;
 const PREFERENCE_REDUCTION: c_int = 3;
 const REDUCTION_NONE: u32 = 0;
@@ -52,7 +55,7 @@ const ALGORITHM_SPLITS: c_int = 2;
 const ALGORITHM_REDUCTION: c_int = 3;
 
 /// Algorithms that are asked for: more where most will be turned down.
-const ASKED: usize = 8;
+const ASKED: usize = 16;
 const ASKED_PINNED: usize = 32;
 
 /// How a product is computed, as the library writes it down.
@@ -95,6 +98,9 @@ pub struct ProductShape {
     pub k: usize,
     /// Inputs of a whole row of `w` and `x`, of which `k` may be a slice.
     pub stride: usize,
+    /// Slices of `k` inputs each that are computed at once, one behind the other in `w` and `x`; the results of each follow those of the
+    /// one before.
+    pub slices: usize,
     /// The form of results.
     pub results: Results,
 }
@@ -117,6 +123,15 @@ pub struct Scratch {
     pub address: Address,
     /// How much.
     pub bytes: usize,
+}
+
+impl Scratch {
+    /// The first so many bytes, and the rest.
+    pub fn split(self, bytes: usize) -> (Address, Scratch) {
+        let bytes = bytes.next_multiple_of(256);
+        let rest = Scratch { address: self.address.plus(bytes), bytes: self.bytes.saturating_sub(bytes) };
+        (self.address, rest)
+    }
 }
 
 /// The library, opened.
@@ -177,7 +192,28 @@ impl Blas {
             check("cublasLtMatrixLayoutCreate", (self.api.layout_create)(x, TYPE_BF16, k, rows, stride))?;
             check("cublasLtMatrixLayoutCreate", (self.api.layout_create)(y, results, n, rows, n as i64))?;
         }
+        if shape.slices > 1 {
+            let strides = [shape.k, shape.k, shape.n * shape.rows];
+            for (layout, stride) in product.layouts.into_iter().zip(strides) {
+                self.set_slices(layout, shape.slices, stride)?;
+            }
+        }
         Ok(product)
+    }
+
+    /// Tells a layout that it stands for several matrices, so many values apart.
+    fn set_slices(&self, layout: Handle, slices: usize, stride: usize) -> Result<(), CudaError> {
+        let (count, stride) = (slices as i32, stride as i64);
+        // SAFETY: pointers are to locals of the sizes given.
+        unsafe {
+            let set = self.api.layout_set;
+            check(
+                "cublasLtMatrixLayoutSetAttribute",
+                set(layout, LAYOUT_BATCH, (&raw const count).cast(), 4),
+            )?;
+            let stride = (&raw const stride).cast();
+            check("cublasLtMatrixLayoutSetAttribute", set(layout, LAYOUT_BATCH_STRIDE, stride, 8))
+        }
     }
 }
 

@@ -79,6 +79,8 @@ arguments! {
     /// `rows.cu`.
     MoveBlock { kv: Address, packed: Address, layer_bytes: u64, block_bytes: u32, block: u32, into_pool: u32, }
     /// `linear.cu`.
+    AddSlices { partial: Address, y: Address, fours: u32, slices: u32, }
+    /// `linear.cu`.
     Randomise { values: Address, count: u64, seed: u32, amount: f32, }
     /// `product.cuh`.
     Linear {

@@ -1,7 +1,8 @@
 //! Matrix products: which way each is computed, chosen by measuring and only among ways that give the same bits.
 //!
 //! ```text
-//! (matrix shape, class) ── tune ──> Recipe: the library with a pinned split, the library slice by slice, or our own kernel
+//! (matrix shape, class) ── tune ──> Recipe: the library with a pinned split, the library slice by slice or all slices at once,
+//!                                   or our own kernel
 //! ```
 //! Our own kernel is the judge: an algorithm of the library is used only if its first rows equal the judge's bit for bit. So a row's sums
 //! are the same in every class, whatever computes it. Without the library our kernel computes everything.
@@ -19,7 +20,7 @@ pub use self::tune::{Bench, Wanted};
 use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch};
 use crate::driver::{Address, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Linear, LinearKernel, ProductKernels};
+use crate::kernels::{AddSlices, Linear, LinearKernel, ProductKernels};
 use crate::packed::{PackedForm, RECORD_INPUTS, STRIP, Unpack};
 use crate::plan::{Form, MatrixPlan, Results};
 use crate::shape::{LEAST_ROWS, RowClass};
@@ -64,8 +65,21 @@ impl ProductKey {
             rows: self.class.rows().max(LEAST_ROWS),
             k: self.inputs,
             stride: self.inputs,
+            slices: 1,
             results: self.results,
         }
+    }
+
+    /// One slice, where all of them have one length.
+    fn slice_shape(&self) -> Option<ProductShape> {
+        let (_, k) = self.slice(0);
+        let even = (0..self.slices).all(|index| self.slice(index).1 == k);
+        even.then_some(ProductShape { k, ..self.shape() })
+    }
+
+    /// Bytes of the results of all slices.
+    fn partial_bytes(&self) -> usize {
+        self.slices * self.shape().rows * self.outputs * self.results.bytes()
     }
 
     /// Inputs of a slice: where it begins, and how many; cut between blocks of 64 as `linear.cu` does.
@@ -85,6 +99,8 @@ enum Recipe {
     Library([u64; 8]),
     /// A call per slice, each added to those before.
     Chained([u64; 8]),
+    /// One call for all slices side by side, which are then added.
+    Beside([u64; 8]),
 }
 
 /// What is measured and remembered about a product.
@@ -163,6 +179,7 @@ impl Products {
                     Recipe::Own(name) => name,
                     Recipe::Library(_) => "library",
                     Recipe::Chained(_) => "library, slice by slice",
+                    Recipe::Beside(_) => "library, slices side by side",
                 };
                 format!("{}: {way}, {:.1} us", key.name(), choice.microseconds)
             })
@@ -205,7 +222,27 @@ impl Products {
                     Operands { w: operands.w.plus(first * 2), x: operands.x.plus(first * 2), ..operands };
                 product.run(stream, &Algorithm(*algorithm), operands, self.scratch, slice > 0)
             }),
+            Recipe::Beside(algorithm) => self.beside(blas, launch, operands, &Algorithm(*algorithm)),
         }
+    }
+
+    /// Queues all slices at once, and their sum.
+    fn beside(
+        &self,
+        blas: &Blas,
+        launch: Launch<'_>,
+        operands: Operands,
+        algorithm: &Algorithm,
+    ) -> Result<(), CudaError> {
+        let Launch { stream, kernels, key, .. } = launch;
+        let (partial, rest) = self.scratch.split(key.partial_bytes());
+        let shape = ProductShape { slices: key.slices, ..key.slice_shape().unwrap_or(key.shape()) };
+        let into_partial = Operands { y: partial, ..operands };
+        blas.product(shape)?.run(stream, algorithm, into_partial, rest, false)?;
+        let fours = (shape.rows * key.outputs / 4) as u32;
+        let arguments = AddSlices { partial, y: operands.y, fours, slices: key.slices as u32 };
+        let shape = Shape { grid: [fours.div_ceil(256), 1, 1], threads: 256, shared_bytes: 0 };
+        Ok(stream.launch(&kernels.add_slices, shape, &arguments)?)
     }
 
     /// Queues unpacking; the operands with plain weights.

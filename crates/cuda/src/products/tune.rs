@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::{Choice, Launch, ProductKey, Products, Recipe, usual_kernel};
-use crate::blas::{Blas, Operands, ProductShape, Splits};
+use crate::blas::{Blas, Operands, ProductShape, Scratch, Splits};
 use crate::compile::keep;
-use crate::driver::{Address, Event, Shape, Stream};
+use crate::driver::{Address, Event, Graph, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{LinearKernel, ProductKernels, Randomise};
 use crate::plan::Form;
@@ -15,10 +15,14 @@ use crate::shape::{LEAST_ROWS, RowClass};
 /// Rows that are compared with the judge's.
 const JUDGED: usize = LEAST_ROWS;
 
-/// Algorithms that are timed for one product: with few rows they differ more, and take less time.
-const TIMED: usize = 6;
-const TIMED_LARGE: usize = 3;
+/// Algorithms of each kind that are timed for one product. The library's own order says little: its last one is often the fastest.
+const TIMED: usize = 16;
+/// Rows above which a call is long enough to be timed by itself.
 const LARGE: usize = 1024;
+/// How often those are timed that come near the fastest in a first round.
+const ROUNDS: usize = 4;
+const ROUNDS_LARGE: usize = 6;
+const NEAR: f64 = 1.1;
 
 /// Rows up to which our own kernel can be the fastest: reading weights takes longer than multiplying them, and it begins to read while the
 /// kernel before it ends.
@@ -30,7 +34,7 @@ const UNPACKED: usize = 96;
 const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// What tuning needs besides the products.
 pub struct Bench<'a> {
@@ -98,21 +102,43 @@ impl Products {
     /// The fastest way that gives the judge's bits.
     fn choose(&self, blas: &Blas, bench: &Bench<'_>, wanted: &Wanted) -> Result<Choice, CudaError> {
         let key = wanted.key;
+        let (packed, rows) = (key.form != Form::Bf16, key.class.rows());
+        let by_library = self.has_room_for(&key) && (!packed || rows >= UNPACKED);
+        let mut recipes = Vec::new();
+        if rows <= OWN_ROWS || packed && (rows <= LARGE || !by_library) {
+            recipes.extend(own_candidates(bench.kernels, key));
+        }
+        if by_library {
+            recipes.extend(library_candidates(blas, key, self.scratch)?);
+        }
+        let candidates = self.with_the_judge_s_bits(blas, bench, wanted, recipes)?;
+        if let Some(choice) = fastest(bench.stream, candidates, rows)? {
+            return Ok(choice);
+        }
+        if by_library {
+            tracing::warn!(
+                product = key.name(),
+                "no algorithm of cuBLASLt gives the expected bits; the own kernel computes it"
+            );
+        }
+        let usual = Recipe::Own(usual_kernel(bench.kernels, key).name.to_owned());
+        Ok(Choice { recipe: usual, microseconds: f64::INFINITY })
+    }
+
+    /// Those ways that give the judge's bits, ready to be timed.
+    fn with_the_judge_s_bits(
+        &self,
+        blas: &Blas,
+        bench: &Bench<'_>,
+        wanted: &Wanted,
+        recipes: Vec<Recipe>,
+    ) -> Result<Vec<Candidate>, CudaError> {
+        let key = wanted.key;
         randomise_input(bench, wanted)?;
         let judged = self.judge(bench, wanted)?;
         let compared = key.class.rows().min(JUDGED) * key.outputs * key.results.bytes();
-        let usual = Recipe::Own(usual_kernel(bench.kernels, key).name.to_owned());
-        let mut best = Choice { recipe: usual, microseconds: f64::INFINITY };
-        let (packed, rows) = (key.form != Form::Bf16, key.class.rows());
-        let by_library = self.has_room_for(&key) && (!packed || rows >= UNPACKED);
         let mut candidates = Vec::new();
-        if rows <= OWN_ROWS || packed && (rows <= LARGE || !by_library) {
-            candidates.extend(own_candidates(bench.kernels, key));
-        }
-        if by_library {
-            candidates.extend(library_candidates(blas, key, self.scratch.bytes)?);
-        }
-        for recipe in candidates {
+        for recipe in recipes {
             forget_rows(bench, wanted)?;
             if self.by_recipe(blas, bench.launch(wanted, 0), &recipe).is_err() {
                 continue;
@@ -121,18 +147,9 @@ impl Products {
                 tracing::debug!(product = key.name(), ?recipe, "a way with other bits is left out");
                 continue;
             }
-            let microseconds = self.time(blas, bench, &recipe, wanted)?;
-            if microseconds < best.microseconds {
-                best = Choice { recipe, microseconds };
-            }
+            candidates.push(self.candidate(blas, bench, recipe, wanted)?);
         }
-        if by_library && best.microseconds.is_infinite() {
-            tracing::warn!(
-                product = key.name(),
-                "no algorithm of cuBLASLt gives the expected bits; the own kernel computes it"
-            );
-        }
-        Ok(best)
+        Ok(candidates)
     }
 
     /// The judge's first rows.
@@ -142,27 +159,84 @@ impl Products {
         read_rows(bench, wanted)
     }
 
-    /// Microseconds of one product, with weights that are not in the cache. Before a small one, a kernel writes its rows, as in a step: what
-    /// a way gains by beginning early counts.
-    fn time(
+    /// Calls of a way, with weights that are not in the cache. Before a small product, a kernel writes its rows, as in a step: what a way
+    /// gains by beginning early counts.
+    fn candidate(
         &self,
         blas: &Blas,
         bench: &Bench<'_>,
-        recipe: &Recipe,
+        recipe: Recipe,
         wanted: &Wanted,
-    ) -> Result<f64, CudaError> {
+    ) -> Result<Candidate, CudaError> {
         let key = wanted.key;
-        let bytes = key.outputs * key.inputs * 2;
         let large = key.class.rows() > LARGE;
-        let (calls, rounds) = if large { (2, 2) } else { ((TIMED_BYTES / bytes).clamp(4, 32), 5) };
+        let calls = if large { 1 } else { (TIMED_BYTES / (key.outputs * key.inputs * 2)).clamp(4, 32) };
         let queue = |call| {
             if !large {
                 randomise_input(bench, wanted)?;
             }
-            self.by_recipe(blas, bench.launch(wanted, call), recipe)
+            self.by_recipe(blas, bench.launch(wanted, call), &recipe)
         };
-        time_calls(bench.stream, calls, rounds, queue)
+        let graph = bench.stream.capture(|| (0..calls).try_for_each(queue))?;
+        Ok(Candidate { recipe, graph, calls, seconds: Vec::new() })
     }
+}
+
+/// A way to compute a product, and how long its calls took.
+struct Candidate {
+    recipe: Recipe,
+    graph: Graph,
+    calls: usize,
+    seconds: Vec<f64>,
+}
+
+impl Candidate {
+    fn microseconds(&self) -> f64 {
+        let mut seconds = self.seconds.clone();
+        seconds.sort_by(f64::total_cmp);
+        seconds.get(seconds.len() / 2).map_or(f64::INFINITY, |middle| middle * 1e6 / self.calls as f64)
+    }
+}
+
+/// The fastest of several ways. They take turns, without a pause: a GPU that is kept busy slows down, and all of them should be timed as busy
+/// as it will be.
+fn fastest(
+    stream: &Stream,
+    mut candidates: Vec<Candidate>,
+    rows: usize,
+) -> Result<Option<Choice>, CudaError> {
+    time_in_turn(stream, &mut candidates, 1)?;
+    let best = candidates.iter().map(Candidate::microseconds).fold(f64::INFINITY, f64::min);
+    candidates.retain(|candidate| candidate.microseconds() <= best * NEAR);
+    time_in_turn(stream, &mut candidates, if rows > LARGE { ROUNDS_LARGE } else { ROUNDS })?;
+    let choices = candidates.into_iter().map(|candidate| {
+        let microseconds = candidate.microseconds();
+        Choice { recipe: candidate.recipe, microseconds }
+    });
+    Ok(choices.min_by(|one, other| one.microseconds.total_cmp(&other.microseconds)))
+}
+
+/// Times all candidates, one after the other, so many times.
+fn time_in_turn(stream: &Stream, candidates: &mut [Candidate], rounds: usize) -> Result<(), CudaError> {
+    let device = stream.device();
+    let mark = || -> Result<Event, CudaError> {
+        let event = device.event()?;
+        stream.record(&event)?;
+        Ok(event)
+    };
+    let mut marks = vec![mark()?];
+    for _ in 0..rounds {
+        for candidate in &*candidates {
+            stream.launch_graph(&candidate.graph)?;
+            marks.push(mark()?);
+        }
+    }
+    stream.synchronize()?;
+    for (index, pair) in marks.windows(2).enumerate() {
+        let seconds = pair[1].seconds_since(&pair[0])?;
+        candidates[index % candidates.len()].seconds.push(seconds);
+    }
+    Ok(())
 }
 
 /// Microseconds of one call in the fastest of several rounds.
@@ -196,22 +270,27 @@ fn own_candidates(kernels: &ProductKernels, key: ProductKey) -> Vec<Recipe> {
 }
 
 /// The library's ways to compute a product.
-fn library_candidates(blas: &Blas, key: ProductKey, workspace: usize) -> Result<Vec<Recipe>, CudaError> {
-    let whole = blas.product(key.shape())?;
-    let timed = if key.class.rows() > LARGE { TIMED_LARGE } else { TIMED };
+fn library_candidates(blas: &Blas, key: ProductKey, scratch: Scratch) -> Result<Vec<Recipe>, CudaError> {
+    let found = |shape, splits, scratch: Scratch| -> Result<Vec<[u64; 8]>, CudaError> {
+        let algorithms = blas.product(shape)?.algorithms(splits, scratch.bytes)?;
+        Ok(algorithms.into_iter().take(TIMED).map(|algorithm| algorithm.0).collect())
+    };
     if key.slices == 1 {
-        let found = whole.algorithms(Splits::None, workspace)?;
-        return Ok(found.into_iter().take(timed).map(|algorithm| Recipe::Library(algorithm.0)).collect());
+        let whole = found(key.shape(), Splits::None, scratch)?;
+        return Ok(whole.into_iter().map(Recipe::Library).collect());
     }
-    let pinned = whole.algorithms(Splits::Pinned(key.slices), workspace)?;
-    let (_, k) = key.slice(0);
-    let slice = blas.product(ProductShape { k, ..key.shape() })?;
-    // Slices of one length only: an algorithm is asked for a shape.
-    let even = (0..key.slices).all(|index| key.slice(index).1 == k);
-    let chained = if even { slice.algorithms(Splits::None, workspace)? } else { Vec::new() };
-    let pinned = pinned.into_iter().take(2 * timed).map(|algorithm| Recipe::Library(algorithm.0));
-    let chained = chained.into_iter().take(timed.div_ceil(2)).map(|algorithm| Recipe::Chained(algorithm.0));
-    Ok(pinned.chain(chained).collect())
+    let pinned = found(key.shape(), Splits::Pinned(key.slices), scratch)?;
+    let mut recipes: Vec<Recipe> = pinned.into_iter().map(Recipe::Library).collect();
+    // An algorithm is asked for a shape: slices must have one length.
+    if let Some(slice) = key.slice_shape() {
+        recipes.extend(found(slice, Splits::None, scratch)?.into_iter().map(Recipe::Chained));
+        let (_, rest) = scratch.split(key.partial_bytes());
+        if rest.bytes > 0 {
+            let all = ProductShape { slices: key.slices, ..slice };
+            recipes.extend(found(all, Splits::None, rest)?.into_iter().map(Recipe::Beside));
+        }
+    }
+    Ok(recipes)
 }
 
 fn randomise_input(bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {

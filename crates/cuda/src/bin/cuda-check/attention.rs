@@ -72,8 +72,9 @@ pub fn check(task: &Task) -> Result<(), Failed> {
     laboratory.prepare(&FORMS)?;
     compare(&laboratory)?;
     compare_decodes(&laboratory)?;
-    measure(&laboratory, task.options.kv)?;
-    measure_decodes(&laboratory, task.options.kv)
+    let models: Vec<&Heads> = MODELS.iter().filter(|model| task.wants_model(model.name)).collect();
+    measure(&laboratory, &models, task.options.kv)?;
+    measure_decodes(&laboratory, &models, task.options.kv)
 }
 
 fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
@@ -114,8 +115,8 @@ fn compare_decodes(laboratory: &Laboratory) -> Result<(), Failed> {
     Ok(())
 }
 
-fn measure(laboratory: &Laboratory, kv: KvForm) -> Result<(), Failed> {
-    for (heads, piece) in MODELS.iter().flat_map(|heads| PIECES.map(|piece| (heads, piece))) {
+fn measure(laboratory: &Laboratory, models: &[&Heads], kv: KvForm) -> Result<(), Failed> {
+    for (heads, piece) in models.iter().flat_map(|heads| PIECES.map(|piece| (heads, piece))) {
         let trial = heads.trial(vec![piece], kv);
         let uploaded = trial.upload(&laboratory.stream)?;
         let want = uploaded.run(&laboratory.stream, &laboratory.kernel(PromptForm::Warps, &trial)?)?;
@@ -141,9 +142,9 @@ fn measure(laboratory: &Laboratory, kv: KvForm) -> Result<(), Failed> {
 }
 
 /// Prints what a layer's decoded rows take, in a graph of many layers.
-fn measure_decodes(laboratory: &Laboratory, kv: KvForm) -> Result<(), Failed> {
+fn measure_decodes(laboratory: &Laboratory, models: &[&Heads], kv: KvForm) -> Result<(), Failed> {
     let stream = &laboratory.stream;
-    for (heads, (rows, keys)) in MODELS.iter().flat_map(|heads| DECODES.map(|shape| (heads, shape))) {
+    for (heads, (rows, keys)) in models.iter().flat_map(|heads| DECODES.map(|shape| (heads, shape))) {
         let trial = heads.trial(vec![Piece { after: keys - 1, tokens: 1 }; rows], kv);
         let layers = UNCACHED_BYTES.div_ceil(trial.kv_bytes()).min(LAYERS);
         let (uploaded, kernels) = (trial.upload_layers(stream, layers)?, laboratory.decode_kernels(&trial)?);

@@ -75,6 +75,10 @@ impl Task {
         Self { names, fixtures, options, models, encoder }
     }
 
+    fn wants_model(&self, name: &str) -> bool {
+        self.models.is_empty() || self.models.iter().any(|model| model == name)
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
     }

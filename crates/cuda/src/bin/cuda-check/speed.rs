@@ -10,10 +10,11 @@ use crate::{Failed, Task, profile};
 const PROMPT: usize = 128;
 const ANSWER: usize = 256;
 const LONG: usize = 17_616;
+/// Long enough for a GPU to cool down: under load it lowers its clocks to stay within its power.
+const PAUSE: Duration = Duration::from_secs(2);
 
 pub fn measure(task: &Task) -> Result<(), Failed> {
-    let wanted = |name: &str| task.models.is_empty() || task.models.iter().any(|model| model == name);
-    for model in MODELS.iter().filter(|model| wanted(model.name)) {
+    for model in MODELS.iter().filter(|model| task.wants_model(model.name)) {
         let start = Instant::now();
         let mut executor = model.open(&task.options)?;
         println!("RES {} start with random weights: {:.2} s", model.name, start.elapsed().as_secs_f64());
@@ -33,10 +34,13 @@ pub fn measure(task: &Task) -> Result<(), Failed> {
             print_round(&handle, model.name, streams);
             print_prompts(&handle, model.name, 1);
         }
-        let times: Result<Vec<f64>, Failed> = (0..3).map(|round| long_prompt(&handle, round)).collect();
-        let milliseconds: Vec<f64> = times?.iter().map(|seconds| seconds * 1e3).collect();
-        println!("RES {} prompt of {LONG}: {milliseconds:.0?} ms to the first token", model.name);
-        print_prompts(&handle, model.name, 4000);
+        for (what, pause) in [("one after the other", Duration::ZERO), ("after a pause", PAUSE)] {
+            let times: Result<Vec<f64>, Failed> =
+                (0..3).map(|round| long_prompt(&handle, round, pause)).collect();
+            let milliseconds: Vec<f64> = times?.iter().map(|seconds| seconds * 1e3).collect();
+            println!("RES {} prompt of {LONG}, {what}: {milliseconds:.0?} ms to the first token", model.name);
+        }
+        print_prompts(&handle, model.name, 1000);
         host_time(&handle, model.name);
         drop(handle);
         let _ = thread.join();
@@ -65,10 +69,12 @@ fn throughput(handle: &Handle, streams: usize, round: usize) -> Result<f64, Fail
     Ok(tokens as f64 / start.elapsed().as_secs_f64())
 }
 
-fn long_prompt(handle: &Handle, round: usize) -> Result<f64, Failed> {
+fn long_prompt(handle: &Handle, round: usize, pause: Duration) -> Result<f64, Failed> {
+    std::thread::sleep(pause);
     let start = Instant::now();
-    let mut stream =
-        handle.submit(request(LONG, 1, 77 + round)).map_err(|error| Failed::Wrong(error.to_string()))?;
+    let mut stream = handle
+        .submit(request(LONG, 1, 77 + round + 10 * pause.as_secs() as usize))
+        .map_err(|error| Failed::Wrong(error.to_string()))?;
     while let Some(event) = stream.wait() {
         if let Event::Token { .. } = event {
             return Ok(start.elapsed().as_secs_f64());
@@ -81,8 +87,10 @@ fn long_prompt(handle: &Handle, round: usize) -> Result<f64, Failed> {
 fn print_round(handle: &Handle, name: &str, streams: usize) {
     let records = handle.board().records_after(0);
     let end = records.iter().rev().skip_while(|step| step.decode_tokens != streams);
-    let round: Vec<&StepRecord> = end.take_while(|step| step.decode_tokens > 0 || step.prefill_tokens > 0).take(ANSWER + 16).collect();
-    let (prompts, rest): (Vec<&StepRecord>, Vec<&StepRecord>) = round.into_iter().partition(|step| step.prefill_tokens > 0);
+    let round: Vec<&StepRecord> =
+        end.take_while(|step| step.decode_tokens > 0 || step.prefill_tokens > 0).take(ANSWER + 16).collect();
+    let (prompts, rest): (Vec<&StepRecord>, Vec<&StepRecord>) =
+        round.into_iter().partition(|step| step.prefill_tokens > 0);
     for (what, steps) in [("with prompts", prompts), ("without", rest)] {
         let sum = |of: fn(&StepRecord) -> f64| steps.iter().map(|step| of(step)).sum::<f64>();
         println!(
