@@ -69,24 +69,6 @@ EARLY_KERNEL(linear_32_bf16, Linear, 128) { linear<64, 32, 6, bf16>(a); }
 EARLY_KERNEL(linear_128_f32, Linear, 128) { linear<128, 128, WIDE_STAGES, float>(a); }
 EARLY_KERNEL(linear_128_bf16, Linear, 128) { linear<128, 128, WIDE_STAGES, bf16>(a); }
 
-// Adds results whose slices lie side by side, in order.
-struct AddSlices {
-    const float4 *partial;  // [slices][fours]
-    float4 *y;
-    u32 fours, slices;
-};
-KERNEL(add_slices, AddSlices, 256) {
-    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= a.fours) return;
-    float4 sum = a.partial[i];
-#pragma unroll 4
-    for (u32 slice = 1; slice < a.slices; slice++) {
-        const float4 more = a.partial[(u64)slice * a.fours + i];
-        sum = make_float4(__fadd_rn(sum.x, more.x), __fadd_rn(sum.y, more.y), __fadd_rn(sum.z, more.z), __fadd_rn(sum.w, more.w));
-    }
-    a.y[i] = sum;
-}
-
 // Random weights, for measurements: uniform in -amount .. amount.
 struct Randomise {
     bf16 *values;

@@ -28,12 +28,13 @@ KERNEL(embed, Embed, 128) {
 // hidden += post_norm(branch + bias); out = norm(hidden): whatever of it is there.
 struct Residual {
     float *hidden;         // [rows][width]
-    const float *branch;   // [rows][width], or null: nothing is added
+    const float *branch;   // [slices][rows][width], which are added up first, in order; or null: nothing is added
     const float *bias;     // [width], or null
     const float *post;     // [width], or null: the branch is added as it is
     const float *weight;   // [width]
     bf16 *out;             // [rows][width]
-    u32 width;
+    u64 slice;             // values of a slice
+    u32 width, slices;
     float eps;
 };
 DEVICE float4 plus(float4 a, float4 b) { return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)); }
@@ -61,6 +62,7 @@ KERNEL(residual, Residual, ROW_THREADS) {
         x[i] = in ? hidden[at] : zero;
         weights[i] = in ? weight[at] : zero;
         added[i] = in && a.branch ? branch[at] : zero;
+        for (u32 slice = 1; slice < a.slices; slice++) added[i] = plus(added[i], in ? branch[slice * (a.slice / 4) + at] : zero);
         if (in && bias) added[i] = plus(added[i], bias[at]);
         if (post) squares = squared(added[i], squares);
     }

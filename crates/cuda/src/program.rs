@@ -11,7 +11,7 @@ use crate::kernels::{
 };
 use crate::packed::{EmbedPacked, PackedForm};
 use crate::plan::{Add, Form, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
-use crate::products::{self, ProductKey, Products};
+use crate::products::{self, ProductKey, Products, Summands};
 use crate::sections::{Decodes, Filled, Sections};
 use crate::shape::{ModelShape, RowClass, StepShape};
 use crate::weights::Weights;
@@ -181,18 +181,30 @@ impl Run<'_> {
 
     fn residual(&self, add: Option<Add>, norm: VectorId) -> Result<(), CudaError> {
         let Program { stream, kernels, model, weights, workspace, constants, .. } = self.program;
+        let branch = add.map(|add| self.branch(add));
         let arguments = Residual {
             hidden: self.hidden,
-            branch: if add.is_some() { workspace.branch } else { Address::NULL },
+            branch: branch.map_or(Address::NULL, |branch| branch.first),
             bias: weights.vector(add.and_then(|add| add.bias)),
             post: weights.vector(add.and_then(|add| add.post)),
             weight: weights.vector(Some(norm)),
             out: workspace.normed,
+            slice: branch.map_or(0, |branch| branch.apart as u64),
             width: model.hidden as u32,
+            slices: branch.map_or(0, |branch| branch.count as u32),
             eps: constants.eps,
         };
         let shape = blocks([self.rows(), 1, 1], kernels.row_threads, 0);
         Ok(stream.launch(&kernels.residual, shape, &arguments)?)
+    }
+
+    /// Where that is what a residual stream grows by.
+    fn branch(&self, add: Add) -> Summands {
+        let Program { workspace, products, plan, .. } = self.program;
+        let whole = Summands { first: workspace.branch, count: 1, apart: 0 };
+        let results =
+            |product| products.results(ProductKey::new(plan.matrix(product), self.class), whole.first);
+        add.product.map_or(whole, results)
     }
 
     fn pick(&self) -> Result<(), CudaError> {

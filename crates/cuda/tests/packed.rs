@@ -5,82 +5,13 @@ mod emulator;
 
 use std::path::Path;
 
-use ropeway_cuda::compile::Compiler;
-use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
-use ropeway_cuda::kernels::{Constants, Kernels, Linear, LinearKernel, Variants};
-use ropeway_cuda::kv::KvForm;
+use emulator::bench::{Bench, Random};
+use ropeway_cuda::driver::{Address, Buffer, Shape};
+use ropeway_cuda::kernels::{Linear, LinearKernel};
 use ropeway_cuda::packed::{EmbedPacked, PackedForm, Strip, Unpack};
 use ropeway_cuda::plan::{Form, Results};
 use ropeway_cuda::products::trial::{Laboratory, Trial};
-use ropeway_cuda::prompts::PromptForm;
 use ropeway_weights::{Bits, Checkpoint, Form as TensorForm, Tensor};
-
-/// A device with all kernels.
-struct Bench {
-    stream: Stream,
-    kernels: Kernels,
-}
-
-impl Bench {
-    fn open() -> Option<Self> {
-        let options = emulator::options()?;
-        let device = Device::open(&options.search, 0).expect("a device");
-        let compiler = options.search.compiler(13).expect("a compiler");
-        let compiler = Compiler::new(compiler, 90, options.cache.clone()).expect("a compiler");
-        let constants = Constants {
-            head_dim: 64,
-            hidden: 64,
-            capped: false,
-            kv: KvForm::Bf16,
-            shared_bytes: device.properties().shared_bytes,
-        };
-        let variants = Variants { forms: &PackedForm::ALL, warpgroups: true, prompts: PromptForm::Warps };
-        let kernels = Kernels::load(&device, &compiler, constants, variants).expect("kernels");
-        Some(Self { stream: device.stream().expect("a stream"), kernels })
-    }
-
-    fn allocate(&self, bytes: usize) -> Buffer {
-        self.stream.device().allocate(bytes).expect("memory")
-    }
-
-    fn upload(&self, bytes: &[u8]) -> Buffer {
-        let buffer = self.allocate(bytes.len());
-        let mut pinned = self.stream.device().allocate_pinned(bytes.len()).expect("memory");
-        pinned.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        self.stream.upload(buffer.address(), &pinned, 0, bytes.len()).expect("a copy");
-        self.stream.synchronize().expect("a copy");
-        buffer
-    }
-
-    fn zeros(&self, bytes: usize) -> Buffer {
-        self.upload(&vec![0; bytes])
-    }
-
-    fn download(&self, buffer: &Buffer) -> Vec<u8> {
-        let mut pinned = self.stream.device().allocate_pinned(buffer.bytes()).expect("memory");
-        self.stream.download(&mut pinned, buffer.address(), buffer.bytes()).expect("a copy");
-        self.stream.synchronize().expect("a copy");
-        pinned.bytes()[..buffer.bytes()].to_vec()
-    }
-}
-
-/// Random numbers that are the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        self.next() as usize % bound
-    }
-
-    fn unit(&mut self) -> f32 {
-        self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0
-    }
-}
 
 /// Copies of a matrix of random quants, packed, with what each weight is in exact f32.
 struct Matrix {

@@ -65,7 +65,8 @@ arguments! {
     Embed { tokens: Address, chosen: Address, table: Address, hidden: Address, width: u32, vocab: u32, scale: f32, }
     /// `rows.cu`.
     Residual {
-        hidden: Address, branch: Address, bias: Address, post: Address, weight: Address, out: Address, width: u32, eps: f32,
+        hidden: Address, branch: Address, bias: Address, post: Address, weight: Address, out: Address, slice: u64,
+        width: u32, slices: u32, eps: f32,
     }
     /// `rows.cu`.
     Pick {
@@ -78,8 +79,6 @@ arguments! {
     CopyBlocks { kv: Address, pairs: Address, layer_bytes: u64, block_bytes: u32, }
     /// `rows.cu`.
     MoveBlock { kv: Address, packed: Address, layer_bytes: u64, block_bytes: u32, block: u32, into_pool: u32, }
-    /// `linear.cu`.
-    AddSlices { partial: Address, y: Address, fours: u32, slices: u32, }
     /// `linear.cu`.
     Randomise { values: Address, count: u64, seed: u32, amount: f32, }
     /// `product.cuh`.

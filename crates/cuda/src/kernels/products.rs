@@ -86,8 +86,6 @@ impl Tile {
 pub struct ProductKernels {
     /// Of plain weights, by ascending rows of a block.
     pub linear: Vec<LinearKernel>,
-    /// The sum of slices that lie side by side.
-    pub add_slices: Function,
     /// Random weights and inputs.
     pub randomise: Function,
     /// Those of each packed form that the model has.
@@ -103,7 +101,6 @@ impl ProductKernels {
     ) -> Result<Self, CudaError> {
         Ok(Self {
             linear: TILES.iter().map(|tile| tile.load(module, shared_bytes)).collect::<Result<_, _>>()?,
-            add_slices: module.function("add_slices", 0)?,
             randomise: module.function("randomise", 0)?,
             packed,
         })

@@ -75,7 +75,7 @@ impl Builder<'_> {
         self.linear(output, attended, Slot::Branch, self.rows);
         let bias =
             spec.attention.output_bias.then(|| self.vector(VectorRole::OutputBias(layer), spec.hidden));
-        Add { bias, post: self.post(VectorRole::PostAttentionNorm(layer)) }
+        Add { product: Some(output), bias, post: self.post(VectorRole::PostAttentionNorm(layer)) }
     }
 
     /// From here on, only rows whose logits are wanted are computed: nothing reads the others any more once the last layer's keys and
@@ -99,18 +99,18 @@ impl Builder<'_> {
     fn mlp(&mut self, layer: usize, add: Add) -> Add {
         let norm = self.vector(VectorRole::MlpNorm(layer), self.spec.hidden);
         self.push(Op::Residual { add: Some(add), norm });
-        let bias = match self.spec.layers[layer].mlp {
+        let (product, bias) = match self.spec.layers[layer].mlp {
             MlpSpec::Dense { intermediate } => self.dense(layer, intermediate),
             MlpSpec::Experts(experts) => {
                 self.experts(layer, norm, experts);
-                None
+                (None, None)
             }
         };
-        Add { bias, post: self.post(VectorRole::PostMlpNorm(layer)) }
+        Add { product, bias, post: self.post(VectorRole::PostMlpNorm(layer)) }
     }
 
-    /// A dense MLP; the bias of its result.
-    fn dense(&mut self, layer: usize, width: usize) -> Option<VectorId> {
+    /// A dense MLP; the product that it ends with, and the bias of that.
+    fn dense(&mut self, layer: usize, width: usize) -> (Option<MatrixId>, Option<VectorId>) {
         let (hidden, rows, has_bias) = (self.spec.hidden, self.rows, self.spec.mlp_bias);
         let gate_up = self.matrix(MatrixRole::GateUp(layer), [2 * width, hidden], Results::Bf16);
         self.linear(gate_up, Slot::Normed, Slot::GateUp, rows);
@@ -118,7 +118,7 @@ impl Builder<'_> {
         self.push(Op::Gate { width, bias, rows });
         let down = self.matrix(MatrixRole::Down(layer), [hidden, width], Results::F32);
         self.linear(down, Slot::Gated, Slot::Branch, rows);
-        has_bias.then(|| self.vector(VectorRole::DownBias(layer), hidden))
+        (Some(down), has_bias.then(|| self.vector(VectorRole::DownBias(layer), hidden)))
     }
 
     fn experts(&mut self, layer: usize, norm: VectorId, experts: ExpertsSpec) {

@@ -169,6 +169,8 @@ pub enum Slot {
 /// What is added to the residual stream before a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Add {
+    /// The product whose results it is; none where it is what experts' results were combined to.
+    pub product: Option<MatrixId>,
     /// Added to the branch first.
     pub bias: Option<VectorId>,
     /// The norm that the branch passes.

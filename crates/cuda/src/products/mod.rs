@@ -20,7 +20,7 @@ pub use self::tune::{Bench, Wanted};
 use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch};
 use crate::driver::{Address, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{AddSlices, Linear, LinearKernel, ProductKernels};
+use crate::kernels::{Linear, LinearKernel, ProductKernels};
 use crate::packed::{PackedForm, RECORD_INPUTS, STRIP, Unpack};
 use crate::plan::{Form, MatrixPlan, Results};
 use crate::shape::{LEAST_ROWS, RowClass};
@@ -77,9 +77,14 @@ impl ProductKey {
         even.then_some(ProductShape { k, ..self.shape() })
     }
 
+    /// Values of the results of one slice.
+    fn slice_values(&self) -> usize {
+        self.shape().rows * self.outputs
+    }
+
     /// Bytes of the results of all slices.
     fn partial_bytes(&self) -> usize {
-        self.slices * self.shape().rows * self.outputs * self.results.bytes()
+        self.slices * self.slice_values() * self.results.bytes()
     }
 
     /// Inputs of a slice: where it begins, and how many; cut between blocks of 64 as `linear.cu` does.
@@ -99,7 +104,7 @@ enum Recipe {
     Library([u64; 8]),
     /// A call per slice, each added to those before.
     Chained([u64; 8]),
-    /// One call for all slices side by side, which are then added.
+    /// One call for all slices side by side, which whoever reads them adds up.
     Beside([u64; 8]),
 }
 
@@ -128,6 +133,17 @@ struct Launch<'a> {
     kernels: &'a ProductKernels,
     key: ProductKey,
     operands: Operands,
+}
+
+/// Results that are the sum of several arrays, added in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summands {
+    /// The first of them.
+    pub first: Address,
+    /// How many there are.
+    pub count: usize,
+    /// Values from one to the next.
+    pub apart: usize,
 }
 
 /// What products use on the device besides their operands.
@@ -188,7 +204,17 @@ impl Products {
         lines
     }
 
-    /// Queues a product.
+    /// Where the results of a product into `y` are, once it was queued and until the next one is.
+    pub fn results(&self, key: ProductKey, y: Address) -> Summands {
+        match self.choices.get(&key) {
+            Some(Choice { recipe: Recipe::Beside(_), .. }) if self.blas.is_some() => {
+                Summands { first: self.scratch.address, count: key.slices, apart: key.slice_values() }
+            }
+            _ => Summands { first: y, count: 1, apart: 0 },
+        }
+    }
+
+    /// Queues a product. Where its results are then, [`Products::results`] knows.
     pub fn run(
         &self,
         stream: &Stream,
@@ -222,27 +248,18 @@ impl Products {
                     Operands { w: operands.w.plus(first * 2), x: operands.x.plus(first * 2), ..operands };
                 product.run(stream, &Algorithm(*algorithm), operands, self.scratch, slice > 0)
             }),
-            Recipe::Beside(algorithm) => self.beside(blas, launch, operands, &Algorithm(*algorithm)),
+            Recipe::Beside(algorithm) => {
+                let (y, rest) = self.scratch.split(key.partial_bytes());
+                let shape = ProductShape { slices: key.slices, ..key.slice_shape().unwrap_or(key.shape()) };
+                blas.product(shape)?.run(
+                    stream,
+                    &Algorithm(*algorithm),
+                    Operands { y, ..operands },
+                    rest,
+                    false,
+                )
+            }
         }
-    }
-
-    /// Queues all slices at once, and their sum.
-    fn beside(
-        &self,
-        blas: &Blas,
-        launch: Launch<'_>,
-        operands: Operands,
-        algorithm: &Algorithm,
-    ) -> Result<(), CudaError> {
-        let Launch { stream, kernels, key, .. } = launch;
-        let (partial, rest) = self.scratch.split(key.partial_bytes());
-        let shape = ProductShape { slices: key.slices, ..key.slice_shape().unwrap_or(key.shape()) };
-        let into_partial = Operands { y: partial, ..operands };
-        blas.product(shape)?.run(stream, algorithm, into_partial, rest, false)?;
-        let fours = (shape.rows * key.outputs / 4) as u32;
-        let arguments = AddSlices { partial, y: operands.y, fours, slices: key.slices as u32 };
-        let shape = Shape { grid: [fours.div_ceil(256), 1, 1], threads: 256, shared_bytes: 0 };
-        Ok(stream.launch(&kernels.add_slices, shape, &arguments)?)
     }
 
     /// Queues unpacking; the operands with plain weights.

@@ -139,11 +139,11 @@ impl Products {
         let compared = key.class.rows().min(JUDGED) * key.outputs * key.results.bytes();
         let mut candidates = Vec::new();
         for recipe in recipes {
-            forget_rows(bench, wanted)?;
+            self.forget_rows(bench, wanted)?;
             if self.by_recipe(blas, bench.launch(wanted, 0), &recipe).is_err() {
                 continue;
             }
-            if read_rows(bench, wanted)?[..compared] != judged[..compared] {
+            if self.read_rows(bench, wanted, &recipe)?[..compared] != judged[..compared] {
                 tracing::debug!(product = key.name(), ?recipe, "a way with other bits is left out");
                 continue;
             }
@@ -155,8 +155,34 @@ impl Products {
     /// The judge's first rows.
     fn judge(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
         let key = ProductKey { class: RowClass::of(JUDGED), ..wanted.key };
-        self.own(Launch { key, ..bench.launch(wanted, 0) }, usual_kernel(bench.kernels, key))?;
-        read_rows(bench, wanted)
+        let kernel = usual_kernel(bench.kernels, key);
+        self.own(Launch { key, ..bench.launch(wanted, 0) }, kernel)?;
+        self.read_rows(bench, wanted, &Recipe::Own(kernel.name.to_owned()))
+    }
+
+    /// Nothing of the first rows is there any more, nor of slices: who writes nothing can't look right.
+    fn forget_rows(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
+        let bytes = JUDGED * wanted.key.outputs * wanted.key.results.bytes();
+        bench.stream.fill(wanted.output, 0xff, bytes)?;
+        let partial = wanted.key.partial_bytes().min(self.scratch.bytes);
+        Ok(bench.stream.fill(self.scratch.address, 0xff, partial)?)
+    }
+
+    /// The first rows of the results.
+    fn read_rows(&self, bench: &Bench<'_>, wanted: &Wanted, recipe: &Recipe) -> Result<Vec<u8>, CudaError> {
+        let (key, rows) = (wanted.key, JUDGED * wanted.key.outputs);
+        if !matches!(recipe, Recipe::Beside(_)) {
+            return download(bench.stream, wanted.output, rows * key.results.bytes());
+        }
+        let slice = |index: usize| -> Result<Vec<f32>, CudaError> {
+            let from = self.scratch.address.plus(index * key.slice_values() * 4);
+            Ok(floats(&download(bench.stream, from, rows * 4)?))
+        };
+        let first = slice(0)?;
+        let sums = (1..key.slices).try_fold(first, |sums: Vec<f32>, index| {
+            Ok::<_, CudaError>(sums.iter().zip(slice(index)?).map(|(sum, more)| sum + more).collect())
+        })?;
+        Ok(sums.iter().flat_map(|sum| sum.to_le_bytes()).collect())
     }
 
     /// Calls of a way, with weights that are not in the cache. Before a small product, a kernel writes its rows, as in a step: what a way
@@ -300,19 +326,15 @@ fn randomise_input(bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> 
     Ok(bench.stream.launch(&bench.kernels.randomise, shape, &arguments)?)
 }
 
-/// Nothing of the first rows is there any more: who writes nothing can't look right.
-fn forget_rows(bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
-    let bytes = JUDGED * wanted.key.outputs * wanted.key.results.bytes();
-    Ok(bench.stream.fill(wanted.output, 0xff, bytes)?)
+fn download(stream: &Stream, from: Address, bytes: usize) -> Result<Vec<u8>, CudaError> {
+    let mut pinned = stream.device().allocate_pinned(bytes)?;
+    stream.download(&mut pinned, from, bytes)?;
+    stream.synchronize()?;
+    Ok(pinned.bytes()[..bytes].to_vec())
 }
 
-/// The first rows of the results.
-fn read_rows(bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
-    let bytes = JUDGED * wanted.key.outputs * wanted.key.results.bytes();
-    let mut pinned = bench.stream.device().allocate_pinned(bytes)?;
-    bench.stream.download(&mut pinned, wanted.output, bytes)?;
-    bench.stream.synchronize()?;
-    Ok(pinned.bytes().to_vec())
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
 fn memory_file(folder: &Path, device: &str, version: i32) -> PathBuf {

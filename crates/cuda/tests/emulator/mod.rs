@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unsafe_code, reason = "the emulator's compiler finds its header by an environment variable")]
 
+pub mod bench;
+
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
