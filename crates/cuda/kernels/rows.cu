@@ -33,8 +33,8 @@ struct Residual {
     const float *post;     // [width], or null: the branch is added as it is
     const float *weight;   // [width]
     bf16 *out;             // [rows][width]
-    u64 slice;             // values of a slice
     u32 width, slices;
+    u32 fours;             // values of a slice, in fours
     float eps;
 };
 DEVICE float4 plus(float4 a, float4 b) { return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)); }
@@ -62,7 +62,8 @@ KERNEL(residual, Residual, ROW_THREADS) {
         x[i] = in ? hidden[at] : zero;
         weights[i] = in ? weight[at] : zero;
         added[i] = in && a.branch ? branch[at] : zero;
-        for (u32 slice = 1; slice < a.slices; slice++) added[i] = plus(added[i], in ? branch[slice * (a.slice / 4) + at] : zero);
+#pragma unroll 1
+        for (u32 slice = 1; slice < a.slices; slice++) added[i] = plus(added[i], in ? branch[slice * a.fours + at] : zero);
         if (in && bias) added[i] = plus(added[i], bias[at]);
         if (post) squares = squared(added[i], squares);
     }

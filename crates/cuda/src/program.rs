@@ -189,9 +189,9 @@ impl Run<'_> {
             post: weights.vector(add.and_then(|add| add.post)),
             weight: weights.vector(Some(norm)),
             out: workspace.normed,
-            slice: branch.map_or(0, |branch| branch.apart as u64),
             width: model.hidden as u32,
             slices: branch.map_or(0, |branch| branch.count as u32),
+            fours: branch.map_or(0, |branch| branch.apart as u32 / 4),
             eps: constants.eps,
         };
         let shape = blocks([self.rows(), 1, 1], kernels.row_threads, 0);

@@ -34,9 +34,9 @@ fn added(bench: &Bench, hidden: &[f32], weight: &Buffer, branch: &Branch<'_>) ->
         post: branch.post,
         weight: weight.address(),
         out: out.address(),
-        slice: (ROWS * WIDTH) as u64,
         width: WIDTH as u32,
         slices: branch.count as u32,
+        fours: (ROWS * WIDTH / 4) as u32,
         eps: EPS,
     };
     let shape = Shape { grid: [ROWS as u32, 1, 1], threads: bench.kernels.row_threads, shared_bytes: 0 };

@@ -65,8 +65,8 @@ arguments! {
     Embed { tokens: Address, chosen: Address, table: Address, hidden: Address, width: u32, vocab: u32, scale: f32, }
     /// `rows.cu`.
     Residual {
-        hidden: Address, branch: Address, bias: Address, post: Address, weight: Address, out: Address, slice: u64,
-        width: u32, slices: u32, eps: f32,
+        hidden: Address, branch: Address, bias: Address, post: Address, weight: Address, out: Address,
+        width: u32, slices: u32, fours: u32, eps: f32,
     }
     /// `rows.cu`.
     Pick {

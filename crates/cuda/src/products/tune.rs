@@ -19,9 +19,8 @@ const JUDGED: usize = LEAST_ROWS;
 const TIMED: usize = 16;
 /// Rows above which a call is long enough to be timed by itself.
 const LARGE: usize = 1024;
-/// How often those are timed that come near the fastest in a first round.
-const ROUNDS: usize = 4;
-const ROUNDS_LARGE: usize = 6;
+/// How often those are timed that come near the fastest in the first rounds.
+const ROUNDS: usize = 5;
 const NEAR: f64 = 1.1;
 
 /// Rows up to which our own kernel can be the fastest: reading weights takes longer than multiplying them, and it begins to read while the
@@ -112,7 +111,7 @@ impl Products {
             recipes.extend(library_candidates(blas, key, self.scratch)?);
         }
         let candidates = self.with_the_judge_s_bits(blas, bench, wanted, recipes)?;
-        if let Some(choice) = fastest(bench.stream, candidates, rows)? {
+        if let Some(choice) = fastest(bench.stream, candidates)? {
             return Ok(choice);
         }
         if by_library {
@@ -217,24 +216,27 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// Microseconds of one call, in the middle of all that were timed.
     fn microseconds(&self) -> f64 {
         let mut seconds = self.seconds.clone();
         seconds.sort_by(f64::total_cmp);
         seconds.get(seconds.len() / 2).map_or(f64::INFINITY, |middle| middle * 1e6 / self.calls as f64)
     }
+
+    /// Seconds of the fastest calls.
+    fn fastest(&self) -> f64 {
+        self.seconds.iter().copied().fold(f64::INFINITY, f64::min)
+    }
 }
 
 /// The fastest of several ways. They take turns, without a pause: a GPU that is kept busy slows down, and all of them should be timed as busy
 /// as it will be.
-fn fastest(
-    stream: &Stream,
-    mut candidates: Vec<Candidate>,
-    rows: usize,
-) -> Result<Option<Choice>, CudaError> {
-    time_in_turn(stream, &mut candidates, 1)?;
-    let best = candidates.iter().map(Candidate::microseconds).fold(f64::INFINITY, f64::min);
-    candidates.retain(|candidate| candidate.microseconds() <= best * NEAR);
-    time_in_turn(stream, &mut candidates, if rows > LARGE { ROUNDS_LARGE } else { ROUNDS })?;
+fn fastest(stream: &Stream, mut candidates: Vec<Candidate>) -> Result<Option<Choice>, CudaError> {
+    // The first time that a graph is launched takes longer.
+    time_in_turn(stream, &mut candidates, 2)?;
+    let best = candidates.iter().map(Candidate::fastest).fold(f64::INFINITY, f64::min);
+    candidates.retain(|candidate| candidate.fastest() <= best * NEAR);
+    time_in_turn(stream, &mut candidates, ROUNDS)?;
     let choices = candidates.into_iter().map(|candidate| {
         let microseconds = candidate.microseconds();
         Choice { recipe: candidate.recipe, microseconds }
