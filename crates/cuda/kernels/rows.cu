@@ -114,21 +114,27 @@ struct Gate {
     const bf16 *gate_up;  // [rows][gate: width | up: width]
     const float *bias;    // [2 * width], or null
     bf16 *out;            // [rows][width]
-    u32 width, kind;
+    u32 width, kind;      // width is a multiple of 8
 };
 KERNEL(gate, Gate, 256) {
-    const u32 i = (blockIdx.y * blockDim.x + threadIdx.x) * 4;
+    const u32 i = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     if (i >= a.width) return;
     const bf16 *row = a.gate_up + (u64)blockIdx.x * 2 * a.width;
-    const uint2 gates = *(const uint2 *)(row + i), ups = *(const uint2 *)(row + a.width + i);
-    float g[4] = {low_half(gates.x), high_half(gates.x), low_half(gates.y), high_half(gates.y)};
-    float u[4] = {low_half(ups.x), high_half(ups.x), low_half(ups.y), high_half(ups.y)};
+    const uint4 gates = *(const uint4 *)(row + i), ups = *(const uint4 *)(row + a.width + i);
+    const u32 from[2][4] = {{gates.x, gates.y, gates.z, gates.w}, {ups.x, ups.y, ups.z, ups.w}};
+    u32 to[4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        if (a.bias) g[e] = __fadd_rn(g[e], a.bias[i + e]), u[e] = __fadd_rn(u[e], a.bias[a.width + i + e]);
-        g[e] = __fmul_rn(activated(g[e], a.kind), u[e]);
+    for (int pair = 0; pair < 4; pair++) {
+        float g[2] = {low_half(from[0][pair]), high_half(from[0][pair])}, u[2] = {low_half(from[1][pair]), high_half(from[1][pair])};
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const u32 at = i + pair * 2 + e;
+            if (a.bias) g[e] = __fadd_rn(g[e], a.bias[at]), u[e] = __fadd_rn(u[e], a.bias[a.width + at]);
+            g[e] = __fmul_rn(activated(g[e], a.kind), u[e]);
+        }
+        to[pair] = pack2(g[0], g[1]);
     }
-    *(uint2 *)(a.out + (u64)blockIdx.x * a.width + i) = make_uint2(pack2(g[0], g[1]), pack2(g[2], g[3]));
+    *(uint4 *)(a.out + (u64)blockIdx.x * a.width + i) = make_uint4(to[0], to[1], to[2], to[3]);
 }
 
 // Copies whole KV blocks, in all layers: block (x, y) copies pair x in layer y. Pairs of one launch don't overlap.

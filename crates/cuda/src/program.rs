@@ -310,7 +310,7 @@ impl Run<'_> {
             kind: activation_kind(plan.activation),
         };
         let each = if let RowsOf::Pairs(top_k) = rows { top_k } else { 1 };
-        let shape = blocks([self.rows() * each, width.div_ceil(1024), 1], 256, 0);
+        let shape = blocks([self.rows() * each, width.div_ceil(8 * 256), 1], 256, 0);
         Ok(stream.launch(&kernels.gate, shape, &arguments)?)
     }
 

@@ -66,6 +66,7 @@ impl ProductKey {
             k: self.inputs,
             stride: self.inputs,
             slices: 1,
+            pitch: self.outputs,
             results: self.results,
         }
     }
@@ -106,6 +107,16 @@ enum Recipe {
     Chained([u64; 8]),
     /// One call for all slices side by side, which whoever reads them adds up.
     Beside([u64; 8]),
+    /// A call for each of several parts of the outputs.
+    Parts(Vec<Part>),
+}
+
+/// A part of a product's outputs, and the algorithm that computes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Part {
+    first: usize,
+    outputs: usize,
+    algorithm: [u64; 8],
 }
 
 /// What is measured and remembered about a product.
@@ -196,6 +207,7 @@ impl Products {
                     Recipe::Library(_) => "library",
                     Recipe::Chained(_) => "library, slice by slice",
                     Recipe::Beside(_) => "library, slices side by side",
+                    Recipe::Parts(_) => "library, in parts",
                 };
                 format!("{}: {way}, {:.1} us", key.name(), choice.microseconds)
             })
@@ -247,6 +259,13 @@ impl Products {
                 let operands =
                     Operands { w: operands.w.plus(first * 2), x: operands.x.plus(first * 2), ..operands };
                 product.run(stream, &Algorithm(*algorithm), operands, self.scratch, slice > 0)
+            }),
+            Recipe::Parts(parts) => parts.iter().try_for_each(|part| {
+                let product = blas.product(ProductShape { n: part.outputs, ..key.shape() })?;
+                let w = operands.w.plus(part.first * key.inputs * 2);
+                let y = operands.y.plus(part.first * key.results.bytes());
+                let operands = Operands { w, y, ..operands };
+                product.run(stream, &Algorithm(part.algorithm), operands, self.scratch, false)
             }),
             Recipe::Beside(algorithm) => {
                 let (y, rest) = self.scratch.split(key.partial_bytes());

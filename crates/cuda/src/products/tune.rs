@@ -1,10 +1,11 @@
 //! Measuring: which way computes a product fastest with the judge's bits, remembered on disk.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::{Choice, Launch, ProductKey, Products, Recipe, usual_kernel};
-use crate::blas::{Blas, Operands, ProductShape, Scratch, Splits};
+use super::{Choice, Launch, Part, ProductKey, Products, Recipe, usual_kernel};
+use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch, Splits};
 use crate::compile::keep;
 use crate::driver::{Address, Event, Graph, Shape, Stream};
 use crate::error::CudaError;
@@ -16,12 +17,16 @@ use crate::shape::{LEAST_ROWS, RowClass};
 const JUDGED: usize = LEAST_ROWS;
 
 /// Algorithms of each kind that are timed for one product. The library's own order says little: its last one is often the fastest.
-const TIMED: usize = 16;
+const TIMED: usize = 12;
 /// Rows above which a call is long enough to be timed by itself.
 const LARGE: usize = 1024;
 /// How often those are timed that come near the fastest in the first rounds.
-const ROUNDS: usize = 5;
-const NEAR: f64 = 1.1;
+const ROUNDS: usize = 4;
+const NEAR: f64 = 1.05;
+
+/// The library's largest tiles: so many outputs, and rows up to the most here. With fewer rows, tiles are smaller and more.
+const TILE_OUTPUTS: usize = 128;
+const TILE_ROWS: RangeInclusive<usize> = 129..=256;
 
 /// Rows up to which our own kernel can be the fastest: reading weights takes longer than multiplying them, and it begins to read while the
 /// kernel before it ends.
@@ -109,6 +114,7 @@ impl Products {
         }
         if by_library {
             recipes.extend(library_candidates(blas, key, self.scratch)?);
+            recipes.extend(self.in_parts(blas, bench, wanted)?);
         }
         let candidates = self.with_the_judge_s_bits(blas, bench, wanted, recipes)?;
         if let Some(choice) = fastest(bench.stream, candidates)? {
@@ -122,6 +128,32 @@ impl Products {
         }
         let usual = Recipe::Own(usual_kernel(bench.kernels, key).name.to_owned());
         Ok(Choice { recipe: usual, microseconds: f64::INFINITY })
+    }
+
+    /// A product whose tiles fill the GPU once and a part of a second time, in two parts: as many outputs as fill it, and the rest with
+    /// whatever tiles suit that.
+    fn in_parts(&self, blas: &Blas, bench: &Bench<'_>, wanted: &Wanted) -> Result<Option<Recipe>, CudaError> {
+        let key = wanted.key;
+        let filling = bench.stream.device().properties().multiprocessors as usize * TILE_OUTPUTS;
+        let first = key.outputs / filling * filling;
+        let suits = key.slices == 1 && key.form == Form::Bf16 && TILE_ROWS.contains(&key.class.rows());
+        if !suits || first == 0 || first == key.outputs {
+            return Ok(None);
+        }
+        let mut parts = Vec::new();
+        for (first, outputs) in [(0, first), (first, key.outputs - first)] {
+            let product = blas.product(ProductShape { n: outputs, ..key.shape() })?;
+            let found = product.algorithms(Splits::None, self.scratch.bytes)?.into_iter().take(TIMED);
+            let part =
+                |algorithm: Algorithm| Recipe::Parts(vec![Part { first, outputs, algorithm: algorithm.0 }]);
+            let candidate = |algorithm| self.candidate(blas, bench, part(algorithm), wanted).ok();
+            let candidates = found.filter_map(candidate).collect();
+            match fastest(bench.stream, candidates)? {
+                Some(Choice { recipe: Recipe::Parts(part), .. }) => parts.extend(part),
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(Recipe::Parts(parts)))
     }
 
     /// Those ways that give the judge's bits, ready to be timed.
