@@ -128,11 +128,11 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// The first so many bytes, and the rest.
-    pub fn split(self, bytes: usize) -> (Address, Scratch) {
+    /// The first so many bytes, and the rest, if there is some.
+    pub fn split(self, bytes: usize) -> Option<(Address, Scratch)> {
         let bytes = bytes.next_multiple_of(256);
-        let rest = Scratch { address: self.address.plus(bytes), bytes: self.bytes.saturating_sub(bytes) };
-        (self.address, rest)
+        let rest = self.bytes.checked_sub(bytes).filter(|rest| *rest > 0)?;
+        Some((self.address, Scratch { address: self.address.plus(bytes), bytes: rest }))
     }
 }
 

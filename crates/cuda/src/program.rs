@@ -198,7 +198,7 @@ impl Run<'_> {
         Ok(stream.launch(&kernels.residual, shape, &arguments)?)
     }
 
-    /// Where that is what a residual stream grows by.
+    /// Where the summands of a branch lie.
     fn branch(&self, add: Add) -> Summands {
         let Program { workspace, products, plan, .. } = self.program;
         let whole = Summands { first: workspace.branch, count: 1, apart: 0 };

@@ -20,7 +20,7 @@ pub struct Limits {
     pub step_rows: usize,
     /// Token ids are below this.
     pub vocab: usize,
-    /// Numbers of tokens that a step had best have.
+    /// Preferred sizes of a step, in tokens.
     pub sizes: StepSizes,
     /// Steps that may be launched while another one is still in flight: 0 or 1.
     pub ahead: usize,
@@ -57,7 +57,7 @@ impl Limits {
     }
 }
 
-/// Numbers of tokens that a step had best have, because matrix products compute so many at a time.
+/// Preferred sizes of a step, in tokens: matrix products compute so many at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepSizes {
     /// Multiples of so many tokens. A step of another size costs a little more per token.

@@ -44,6 +44,13 @@ pub enum MatrixRole {
     ExpertDown(usize),
 }
 
+impl MatrixRole {
+    /// Whether its results are added to the residual stream, by [`Op::Residual`].
+    pub fn is_branch(self) -> bool {
+        matches!(self, Self::Output(_) | Self::Down(_))
+    }
+}
+
 /// A weight matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixPlan {

@@ -1,8 +1,8 @@
 //! Matrix products: which way each is computed, chosen by measuring and only among ways that give the same bits.
 //!
 //! ```text
-//! (matrix shape, class) ── tune ──> Recipe: the library with a pinned split, the library slice by slice or all slices at once,
-//!                                   or our own kernel
+//! (matrix shape, class) ── tune ──> Recipe: the library with a pinned split, slice by slice, with all slices side by side or the outputs
+//!                                   in parts; or our own kernel
 //! ```
 //! Our own kernel is the judge: an algorithm of the library is used only if its first rows equal the judge's bit for bit. So a row's sums
 //! are the same in every class, whatever computes it. Without the library our kernel computes everything.
@@ -35,27 +35,30 @@ pub struct ProductKey {
     results: Results,
     form: Form,
     class: RowClass,
+    /// Whether its reader adds up slices ([`Products::results`]).
+    branch: bool,
 }
 
 impl ProductKey {
     /// The product of a matrix with rows of a class.
     pub fn new(matrix: &MatrixPlan, class: RowClass) -> Self {
-        let MatrixPlan { outputs, inputs, slices, results, form, .. } = *matrix;
-        Self { outputs, inputs, slices, results, form, class }
+        let MatrixPlan { role, outputs, inputs, slices, results, form, .. } = *matrix;
+        Self { outputs, inputs, slices, results, form, class, branch: role.is_branch() }
     }
 
     /// The product of a matrix that is computed in one piece, with results in f32.
     pub fn plain([outputs, inputs]: [usize; 2], class: RowClass) -> Self {
-        Self { outputs, inputs, slices: 1, results: Results::F32, form: Form::Bf16, class }
+        Self { outputs, inputs, slices: 1, results: Results::F32, form: Form::Bf16, class, branch: false }
     }
 
     fn name(&self) -> String {
-        let Self { outputs, inputs, slices, results, form, class } = self;
+        let Self { outputs, inputs, slices, results, form, class, branch } = self;
+        let branch = if *branch { ", a branch" } else { "" };
         let form = match form {
             Form::Bf16 => String::new(),
             Form::Packed(form) => format!(", {} bits in groups of {}", form.width(), form.group.len()),
         };
-        format!("{outputs}x{inputs}{form} in {slices}, {results:?}, {} rows", class.rows())
+        format!("{outputs}x{inputs}{form} in {slices}, {results:?}{branch}, {} rows", class.rows())
     }
 
     /// What the library computes: at least as many rows as are judged.
@@ -71,11 +74,17 @@ impl ProductKey {
         }
     }
 
-    /// One slice, where all of them have one length.
+    /// One slice, where all of them have one length: an algorithm is asked for a shape.
     fn slice_shape(&self) -> Option<ProductShape> {
         let (_, k) = self.slice(0);
         let even = (0..self.slices).all(|index| self.slice(index).1 == k);
         even.then_some(ProductShape { k, ..self.shape() })
+    }
+
+    /// All slices at once, where they have one length and a reader that adds them up.
+    fn beside_shape(&self) -> Option<ProductShape> {
+        let slice = self.slice_shape().filter(|_| self.branch && self.slices > 1)?;
+        Some(ProductShape { slices: self.slices, ..slice })
     }
 
     /// Values of the results of one slice.
@@ -268,8 +277,9 @@ impl Products {
                 product.run(stream, &Algorithm(part.algorithm), operands, self.scratch, false)
             }),
             Recipe::Beside(algorithm) => {
-                let (y, rest) = self.scratch.split(key.partial_bytes());
-                let shape = ProductShape { slices: key.slices, ..key.slice_shape().unwrap_or(key.shape()) };
+                let (shape, y, rest) = self.beside(&key).ok_or_else(|| {
+                    CudaError::Shape(format!("slices of {} have no room side by side", key.name()))
+                })?;
                 blas.product(shape)?.run(
                     stream,
                     &Algorithm(*algorithm),
@@ -292,6 +302,13 @@ impl Products {
         let shape = Shape { grid: grid.map(|side| side as u32), threads: 128, shared_bytes: 0 };
         stream.launch(&kernels.packed(form).unpack, shape, &arguments)?;
         Ok(Operands { w: out, ..operands })
+    }
+
+    /// A product with all slices side by side, where they go, and what is left for the library; none where its reader would not find
+    /// them, or they have no room.
+    fn beside(&self, key: &ProductKey) -> Option<(ProductShape, Address, Scratch)> {
+        let (first, rest) = self.scratch.split(key.partial_bytes())?;
+        Some((key.beside_shape()?, first, rest))
     }
 
     /// Whether the library can compute a product: of a packed matrix only where it can be unpacked.
@@ -410,16 +427,43 @@ fn launch_linear(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::MatrixRole;
 
     #[test]
     fn slices_cover_the_inputs_between_blocks_of_64() {
         let (results, form, class) = (Results::F32, Form::Bf16, RowClass::of(8));
-        let key = ProductKey { outputs: 8, inputs: 8960, slices: 4, results, form, class };
+        let key = ProductKey { outputs: 8, inputs: 8960, slices: 4, results, form, class, branch: true };
         assert_eq!(
             (0..4).map(|index| key.slice(index)).collect::<Vec<_>>(),
             [(0, 2240), (2240, 2240), (4480, 2240), (6720, 2240)]
         );
         let uneven = ProductKey { inputs: 64 * 5, slices: 2, ..key };
         assert_eq!([uneven.slice(0), uneven.slice(1)], [(0, 128), (128, 192)]);
+        assert_eq!([key, uneven].map(|key| key.slice_shape().map(|shape| shape.k)), [Some(2240), None]);
+    }
+
+    #[test]
+    fn slices_lie_side_by_side_only_where_their_reader_adds_them_up_and_in_their_own_room() {
+        let matrix = |role, slices| MatrixPlan {
+            role,
+            outputs: 4096,
+            inputs: 4096,
+            copies: 1,
+            slices,
+            results: Results::F32,
+            form: Form::Bf16,
+        };
+        let shape = |role, slices| ProductKey::new(&matrix(role, slices), RowClass::of(1)).beside_shape();
+        for role in [MatrixRole::Output(0), MatrixRole::Down(0)] {
+            assert_eq!(shape(role, 2).map(|shape| (shape.slices, shape.k)), Some((2, 2048)));
+            assert_eq!(shape(role, 1), None, "a whole one has nothing beside it");
+        }
+        assert_eq!([MatrixRole::Qkv(0), MatrixRole::Head].map(|role| shape(role, 2)), [None; 2]);
+        let bytes = ProductKey::new(&matrix(MatrixRole::Down(0), 2), RowClass::of(1)).partial_bytes();
+        assert_eq!(bytes, 2 * LEAST_ROWS * 4096 * 4);
+        let scratch = Scratch { address: Address(4096), bytes: bytes + 512 };
+        let (first, rest) = scratch.split(bytes).expect("there is room");
+        assert_eq!((first, rest.address, rest.bytes), (Address(4096), Address(4096).plus(bytes), 512));
+        assert!(scratch.split(bytes + 1024).is_none());
     }
 }

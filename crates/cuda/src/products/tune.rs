@@ -24,6 +24,9 @@ const LARGE: usize = 1024;
 const ROUNDS: usize = 4;
 const NEAR: f64 = 1.05;
 
+/// Bytes of slices that the residual kernel adds up in a second, on top of what it does anyway.
+const ADDED_PER_SECOND: f64 = 4e12;
+
 /// The library's largest tiles: so many outputs, and rows up to the most here. With fewer rows, tiles are smaller and more.
 const TILE_OUTPUTS: usize = 128;
 const TILE_ROWS: RangeInclusive<usize> = 129..=256;
@@ -38,7 +41,7 @@ const UNPACKED: usize = 96;
 const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
-const FORMAT: u32 = 6;
+const FORMAT: u32 = 7;
 
 /// What tuning needs besides the products.
 pub struct Bench<'a> {
@@ -113,24 +116,45 @@ impl Products {
             recipes.extend(own_candidates(bench.kernels, key));
         }
         if by_library {
-            recipes.extend(library_candidates(blas, key, self.scratch)?);
+            recipes.extend(self.library_candidates(blas, key)?);
             recipes.extend(self.in_parts(blas, bench, wanted)?);
         }
-        let candidates = self.with_the_judge_s_bits(blas, bench, wanted, recipes)?;
-        if let Some(choice) = fastest(bench.stream, candidates)? {
-            return Ok(choice);
-        }
-        if by_library {
+        let mut candidates = self.judged(blas, bench, wanted, recipes)?;
+        if candidates.is_empty() && by_library {
             tracing::warn!(
                 product = key.name(),
                 "no algorithm of cuBLASLt gives the expected bits; the own kernel computes it"
             );
         }
-        let usual = Recipe::Own(usual_kernel(bench.kernels, key).name.to_owned());
-        Ok(Choice { recipe: usual, microseconds: f64::INFINITY })
+        if candidates.is_empty() {
+            let usual = Recipe::Own(usual_kernel(bench.kernels, key).name.to_owned());
+            candidates.push(self.candidate(blas, bench, usual, wanted)?);
+        }
+        fastest(bench.stream, candidates)
     }
 
-    /// A product whose tiles fill the GPU once and a part of a second time, in two parts: as many outputs as fill it, and the rest with
+    /// The library's ways to compute a product.
+    fn library_candidates(&self, blas: &Blas, key: ProductKey) -> Result<Vec<Recipe>, CudaError> {
+        let found = |shape, splits, scratch: Scratch| -> Result<Vec<[u64; 8]>, CudaError> {
+            let algorithms = blas.product(shape)?.algorithms(splits, scratch.bytes)?;
+            Ok(algorithms.into_iter().take(TIMED).map(|algorithm| algorithm.0).collect())
+        };
+        if key.slices == 1 {
+            let whole = found(key.shape(), Splits::None, self.scratch)?;
+            return Ok(whole.into_iter().map(Recipe::Library).collect());
+        }
+        let pinned = found(key.shape(), Splits::Pinned(key.slices), self.scratch)?;
+        let mut recipes: Vec<Recipe> = pinned.into_iter().map(Recipe::Library).collect();
+        if let Some(slice) = key.slice_shape() {
+            recipes.extend(found(slice, Splits::None, self.scratch)?.into_iter().map(Recipe::Chained));
+        }
+        if let Some((all, _, rest)) = self.beside(&key) {
+            recipes.extend(found(all, Splits::None, rest)?.into_iter().map(Recipe::Beside));
+        }
+        Ok(recipes)
+    }
+
+    /// A product whose tiles fill the GPU some times and then a part of it, in two parts: as many outputs as fill it, and the rest with
     /// whatever tiles suit that.
     fn in_parts(&self, blas: &Blas, bench: &Bench<'_>, wanted: &Wanted) -> Result<Option<Recipe>, CudaError> {
         let key = wanted.key;
@@ -147,17 +171,19 @@ impl Products {
             let part =
                 |algorithm: Algorithm| Recipe::Parts(vec![Part { first, outputs, algorithm: algorithm.0 }]);
             let candidate = |algorithm| self.candidate(blas, bench, part(algorithm), wanted).ok();
-            let candidates = found.filter_map(candidate).collect();
-            match fastest(bench.stream, candidates)? {
-                Some(Choice { recipe: Recipe::Parts(part), .. }) => parts.extend(part),
-                _ => return Ok(None),
+            let candidates: Vec<Candidate> = found.filter_map(candidate).collect();
+            if candidates.is_empty() {
+                return Ok(None);
+            }
+            if let Recipe::Parts(part) = fastest(bench.stream, candidates)?.recipe {
+                parts.extend(part);
             }
         }
         Ok(Some(Recipe::Parts(parts)))
     }
 
     /// Those ways that give the judge's bits, ready to be timed.
-    fn with_the_judge_s_bits(
+    fn judged(
         &self,
         blas: &Blas,
         bench: &Bench<'_>,
@@ -166,7 +192,7 @@ impl Products {
     ) -> Result<Vec<Candidate>, CudaError> {
         let key = wanted.key;
         randomise_input(bench, wanted)?;
-        let judged = self.judge(bench, wanted)?;
+        let right = self.judge(bench, wanted)?;
         let compared = key.class.rows().min(JUDGED) * key.outputs * key.results.bytes();
         let mut candidates = Vec::new();
         for recipe in recipes {
@@ -174,7 +200,7 @@ impl Products {
             if self.by_recipe(blas, bench.launch(wanted, 0), &recipe).is_err() {
                 continue;
             }
-            if self.read_rows(bench, wanted, &recipe)?[..compared] != judged[..compared] {
+            if self.read_rows(bench, wanted, &recipe)?[..compared] != right[..compared] {
                 tracing::debug!(product = key.name(), ?recipe, "a way with other bits is left out");
                 continue;
             }
@@ -191,7 +217,7 @@ impl Products {
         self.read_rows(bench, wanted, &Recipe::Own(kernel.name.to_owned()))
     }
 
-    /// Nothing of the first rows is there any more, nor of slices: who writes nothing can't look right.
+    /// Nothing of the first rows is there any more, nor of slices: what is not written is not taken for right.
     fn forget_rows(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
         let bytes = JUDGED * wanted.key.outputs * wanted.key.results.bytes();
         bench.stream.fill(wanted.output, 0xff, bytes)?;
@@ -235,7 +261,8 @@ impl Products {
             self.by_recipe(blas, bench.launch(wanted, call), &recipe)
         };
         let graph = bench.stream.capture(|| (0..calls).try_for_each(queue))?;
-        Ok(Candidate { recipe, graph, calls, seconds: Vec::new() })
+        let added = if matches!(recipe, Recipe::Beside(_)) { key.partial_bytes() } else { 0 };
+        Ok(Candidate { recipe, graph, calls, adding: added as f64 / ADDED_PER_SECOND, seconds: Vec::new() })
     }
 }
 
@@ -244,6 +271,9 @@ struct Candidate {
     recipe: Recipe,
     graph: Graph,
     calls: usize,
+    /// Seconds that its reader takes to add up what it leaves.
+    adding: f64,
+    /// Seconds of all calls, each time.
     seconds: Vec<f64>,
 }
 
@@ -252,7 +282,8 @@ impl Candidate {
     fn microseconds(&self) -> f64 {
         let mut seconds = self.seconds.clone();
         seconds.sort_by(f64::total_cmp);
-        seconds.get(seconds.len() / 2).map_or(f64::INFINITY, |middle| middle * 1e6 / self.calls as f64)
+        let middle = seconds.get(seconds.len() / 2).copied().unwrap_or(f64::INFINITY);
+        (middle / self.calls as f64 + self.adding) * 1e6
     }
 
     /// Seconds of the fastest calls.
@@ -261,9 +292,9 @@ impl Candidate {
     }
 }
 
-/// The fastest of several ways. They take turns, without a pause: a GPU that is kept busy slows down, and all of them should be timed as busy
+/// The fastest of one or more ways. They take turns, without a pause: a GPU that is kept busy slows down, and all of them should be timed as busy
 /// as it will be.
-fn fastest(stream: &Stream, mut candidates: Vec<Candidate>) -> Result<Option<Choice>, CudaError> {
+fn fastest(stream: &Stream, mut candidates: Vec<Candidate>) -> Result<Choice, CudaError> {
     // The first time that a graph is launched takes longer.
     time_in_turn(stream, &mut candidates, 2)?;
     let best = candidates.iter().map(Candidate::fastest).fold(f64::INFINITY, f64::min);
@@ -273,7 +304,8 @@ fn fastest(stream: &Stream, mut candidates: Vec<Candidate>) -> Result<Option<Cho
         let microseconds = candidate.microseconds();
         Choice { recipe: candidate.recipe, microseconds }
     });
-    Ok(choices.min_by(|one, other| one.microseconds.total_cmp(&other.microseconds)))
+    let fastest = choices.min_by(|one, other| one.microseconds.total_cmp(&other.microseconds));
+    Ok(fastest.expect("there is at least one candidate"))
 }
 
 /// Times all candidates, one after the other, so many times.
@@ -327,30 +359,6 @@ fn own_candidates(kernels: &ProductKernels, key: ProductKey) -> Vec<Recipe> {
     let others = kernels.every_tile(key.form).filter(suits);
     let names = std::iter::once(usual).chain(others.map(|kernel| kernel.name));
     names.map(|name| Recipe::Own(name.to_owned())).collect()
-}
-
-/// The library's ways to compute a product.
-fn library_candidates(blas: &Blas, key: ProductKey, scratch: Scratch) -> Result<Vec<Recipe>, CudaError> {
-    let found = |shape, splits, scratch: Scratch| -> Result<Vec<[u64; 8]>, CudaError> {
-        let algorithms = blas.product(shape)?.algorithms(splits, scratch.bytes)?;
-        Ok(algorithms.into_iter().take(TIMED).map(|algorithm| algorithm.0).collect())
-    };
-    if key.slices == 1 {
-        let whole = found(key.shape(), Splits::None, scratch)?;
-        return Ok(whole.into_iter().map(Recipe::Library).collect());
-    }
-    let pinned = found(key.shape(), Splits::Pinned(key.slices), scratch)?;
-    let mut recipes: Vec<Recipe> = pinned.into_iter().map(Recipe::Library).collect();
-    // An algorithm is asked for a shape: slices must have one length.
-    if let Some(slice) = key.slice_shape() {
-        recipes.extend(found(slice, Splits::None, scratch)?.into_iter().map(Recipe::Chained));
-        let (_, rest) = scratch.split(key.partial_bytes());
-        if rest.bytes > 0 {
-            let all = ProductShape { slices: key.slices, ..slice };
-            recipes.extend(found(all, Splits::None, rest)?.into_iter().map(Recipe::Beside));
-        }
-    }
-    Ok(recipes)
 }
 
 fn randomise_input(bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {

@@ -232,21 +232,26 @@ impl Scheduler {
         self.cost.tokens_within(left, sequence.start(), sequence.rows_each())
     }
 
-    /// Tokens of the candidate whose products are computed in any case, to fill the step's size; none if their attention and logits
-    /// cost much.
+    /// Tokens whose products are computed in any case, to fill the step's size; none if the attention and logits of what the candidate
+    /// takes of them cost much. Candidates share what the step may grow by as they share the tokens.
     fn filling(&self, plan: &Plan, sequence: &Sequence, sizes: StepSizes) -> usize {
-        let tokens = (sizes.computed(plan.work.tokens) - plan.work.tokens).min(sequence.pending());
+        let room = sizes.computed(plan.work.tokens) - plan.work.tokens;
+        let tokens = room.min(sequence.pending());
         let attention = self.cost.attention(Work::chunk(sequence.start(), tokens, 0));
         let logits = self.cost.logits(sequence.rows() + tokens * sequence.rows_each());
-        if attention + logits <= FILLING * self.cost.predict(plan.work) { tokens } else { 0 }
+        let share = FILLING * tokens as f64 / room.max(1) as f64;
+        if attention + logits <= share * self.cost.predict(plan.work) { room } else { 0 }
     }
 
-    /// A chunk of a prompt that nobody streams beside takes the rest of it along if that is not worth a step of its own.
+    /// A chunk of a prompt that nobody streams beside takes the rest of it along if that is not worth a step of its own, and costs less
+    /// than one.
     fn with_rest(&self, start: usize, tokens: usize, most: usize) -> usize {
         let rest = most - tokens;
-        let whole = self.cost.predict(Work::chunk(start, most, 0));
-        let dear = self.cost.predict(Work::chunk(start + tokens, 0, 0)) > WORTHWHILE * whole;
-        if rest * REST <= tokens || (rest <= tokens && dear) { most } else { tokens }
+        let predict = |start, tokens| self.cost.predict(Work::chunk(start, tokens, 0));
+        let (whole, end) = (predict(start, most), start + tokens);
+        let dear = predict(end, 0) > WORTHWHILE * whole;
+        let is_small = rest * REST <= tokens || (rest <= tokens && dear);
+        if is_small && whole <= predict(start, tokens) + predict(end, rest) { most } else { tokens }
     }
 
     /// Nobody can go on for want of blocks: whoever came first among the most urgent gets those of the others.

@@ -68,7 +68,8 @@ impl Scheduler {
                 let allowed = *allowed.get_or_insert_with(|| self.time_with(plan, optional));
                 // Whatever it takes, one stream goes on where nobody else does.
                 let may_be_first = plan.is_empty() && !optional.prompts;
-                if self.cost.predict(plan.work.and(more)) > allowed && !may_be_first {
+                // By the tokens, not by the size that they open: others will fill it.
+                if self.cost.predict_filled(plan.work.and(more)) > allowed && !may_be_first {
                     continue;
                 }
             }

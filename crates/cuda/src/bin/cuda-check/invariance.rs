@@ -4,15 +4,13 @@ use ropeway_cuda::CudaOptions;
 use ropeway_engine::{Handle, Request, Settings, spawn};
 use ropeway_executor::{SamplingParams, Seed};
 
-use crate::models::MODELS;
-use crate::{Failed, Task};
+use crate::{Failed, Task, models};
 
 /// Requests of the crowd.
 const CROWD: usize = 256;
 
 pub fn check(task: &Task) -> Result<(), Failed> {
-    let wanted = |name: &str| task.models.is_empty() || task.models.iter().any(|model| model == name);
-    for model in MODELS.iter().filter(|model| wanted(model.name)) {
+    for model in models::wanted(task) {
         let options = CudaOptions { kv_tokens: Some(300_000), ..task.options.clone() };
         let executor = model.open(&options)?;
         let (handle, thread) = spawn(Box::new(executor), &Settings::default());

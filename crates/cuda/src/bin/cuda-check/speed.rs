@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use ropeway_engine::{Event, Handle, Request, Settings, StepRecord, spawn};
 
-use crate::models::MODELS;
-use crate::{Failed, Task, profile};
+use crate::{Failed, Task, models, profile};
 
 const PROMPT: usize = 128;
 const ANSWER: usize = 256;
@@ -14,7 +13,7 @@ const LONG: usize = 17_616;
 const PAUSE: Duration = Duration::from_secs(2);
 
 pub fn measure(task: &Task) -> Result<(), Failed> {
-    for model in MODELS.iter().filter(|model| task.wants_model(model.name)) {
+    for model in models::wanted(task) {
         let start = Instant::now();
         let mut executor = model.open(&task.options)?;
         println!("RES {} start with random weights: {:.2} s", model.name, start.elapsed().as_secs_f64());
@@ -83,14 +82,12 @@ fn long_prompt(handle: &Handle, round: usize, pause: Duration) -> Result<f64, Fa
     Err(Failed::Wrong("the long prompt got no token".into()))
 }
 
-/// What the steps of the last round consisted of.
+/// What the latest steps consisted of: about as many as a round has.
 fn print_round(handle: &Handle, name: &str, streams: usize) {
     let records = handle.board().records_after(0);
-    let end = records.iter().rev().skip_while(|step| step.decode_tokens != streams);
-    let round: Vec<&StepRecord> =
-        end.take_while(|step| step.decode_tokens > 0 || step.prefill_tokens > 0).take(ANSWER + 16).collect();
+    let latest = records.iter().rev().skip_while(|step| step.decode_tokens != streams);
     let (prompts, rest): (Vec<&StepRecord>, Vec<&StepRecord>) =
-        round.into_iter().partition(|step| step.prefill_tokens > 0);
+        latest.take(ANSWER + 16).partition(|step| step.prefill_tokens > 0);
     for (what, steps) in [("with prompts", prompts), ("without", rest)] {
         let sum = |of: fn(&StepRecord) -> f64| steps.iter().map(|step| of(step)).sum::<f64>();
         println!(

@@ -5,15 +5,13 @@ use std::time::Instant;
 use ropeway_cuda::CudaOptions;
 use ropeway_executor::{BlockId, Executor, sample_block};
 
-use crate::models::MODELS;
-use crate::{Failed, Task};
+use crate::{Failed, Task, models};
 
 /// Blocks that are moved.
 const BLOCKS: u32 = 64;
 
 pub fn check(task: &Task) -> Result<(), Failed> {
-    let wanted = |name: &str| task.models.is_empty() || task.models.iter().any(|model| model == name);
-    for model in MODELS.iter().filter(|model| wanted(model.name)) {
+    for model in models::wanted(task) {
         let options = CudaOptions { kv_tokens: Some(4096), step_tokens: 512, ..task.options.clone() };
         let mut executor = model.open(&options)?;
         let bytes = sample_block(&mut executor)?;
