@@ -3,15 +3,17 @@
 // A block takes one (item, query head) at a time. Two warpgroups compute, 64 tokens each; a third one copies:
 //
 //   copying     two warps: Q, K 0, K 1, K 2, ...; two warps: V 0, V 1, ...; two slots each for queries, keys and values, across items
-//   computing   q . k 0 | weights 0 | values 0 left, right, q . k 1 | weights 1 | values 1 left, right, q . k 2 | ...
+//   computing   q . k 0 | weights 0 | values 0, q . k 1 | weights 1 | values 1, q . k 2 | ...
 //
 // The computing ones take turns: while one issues the products of a turn, weighted values of a segment and scores of the next one, the other
-// turns scores into weights. Products of a turn follow one another without a gap: weighted values are computed in halves of 64 columns, the
-// left half is merged into the total while the right one runs, and that while the scores do. With heads of 128 values, a thread has 64 sums of
-// the total, 32 registers of packed weights, and 64 of two halves or 96 of one half and the scores, of 232 registers.
+// turns scores into weights. A turn begins with the values of the first 64 tokens, while the weights of the others are computed; then come
+// theirs, in two panels of 64 columns: the left one is merged into the total while the right one runs, and that while the scores do. With
+// heads of 128 values, a thread has 64 sums of the total, 64 of two panels, 32 registers of packed weights and 32 exponents, or 64 sums,
+// 32 of one panel and 64 scores, of 232 registers.
 //
 // Why so much must overlap: by the rates of its units, a multiprocessor needs for 128 rows of a segment 2,048 clocks for products (heads of
-// 128 values), 1,088 for exponentials, and about 850 to issue all other instructions.
+// 128 values), 1,088 for exponentials, and about 1,450 to issue all instructions. Measured: 3,260. While products run, a comparison takes
+// 4 clocks and an exponential 9 instead of 2 and 8, and every multiplication slows the products: they share the ports of the registers.
 //
 // With KV8, quants pass through a staging area that has room for one tile of keys and one of values: a thread copies its part of the next
 // tile there, and widens it into a slot when that is empty. Computing threads multiply by tokens' scales, as in `attend.cu`.
@@ -234,8 +236,8 @@ DEVICE void copy_units(char *bytes, const Attend &a) {
 // Turns at issuing products: one for every segment of a unit, seen or not.
 DEVICE void await_turn(u32 group) { numbered_wait(1 + group, COMPUTING * GROUP); }
 DEVICE void pass_turn(u32 group) { numbered_arrive(1 + (group ^ 1), COMPUTING * GROUP); }
-// The same once the weights are there. The compiler is free to wait before it computes what needs no memory, and would do so; sums of
-// weights, which are never below 0, decide the barrier's number here, so that it can't.
+// The same once the first half of the weights is there. The compiler is free to wait before it computes what needs no memory, and would do
+// so; sums of weights, which are never below 0, decide the barrier's number here, so that it can't.
 DEVICE void await_turn_after(const Rows &weighed, u32 group) { await_turn(group + (weighed.sum[0] < 0.0f || weighed.sum[1] < 0.0f ? COMPUTING : 0)); }
 // The first of a thread's two rows among its warpgroup's.
 DEVICE u32 first_row() { return threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4; }

@@ -4,7 +4,8 @@
 //! cuda-check [attention] [products] [families] [encoders] [sampling] [invariance] [transfers] [speed] [loss] [--fixtures FOLDER]
 //!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8]
 //! ```
-//! Without names, all of them; `loss` ruins a context and comes last. `--quantize` packs the random weights of `invariance` and `speed`,
+//! Without names, all of them; `loss` ruins a context and comes last. `--models` leaves measurements these models: 135m, 1.5b, 8b, and
+//! 30b-a3b (experts), which is there for those only who name it. `--quantize` packs the random weights of `invariance` and `speed`,
 //! and leaves `products` that form only; `--kv q8` keeps all decoders' keys and values in 8 bits, and measures attention over such.
 //! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
