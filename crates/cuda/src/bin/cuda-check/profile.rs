@@ -67,6 +67,15 @@ fn parts(executor: &mut CudaExecutor, batch: &Batch, filled: Filled, what: &str)
         part(&|op| matches!(op, Op::Gate { .. }))? * 1e3,
         part(&|op| matrix(op, |role| matches!(role, MatrixRole::Down(_))))? * 1e3,
     );
+    if program.plan.most_experts() > 0 {
+        println!(
+            "RES {what}: choosing experts {:.3} ms, their gate_up {:.3}, down {:.3}, combining {:.3}",
+            part(&|op| matches!(op, Op::Choose { .. }))? * 1e3,
+            part(&|op| matrix(op, |role| matches!(role, MatrixRole::ExpertGateUp(_))))? * 1e3,
+            part(&|op| matrix(op, |role| matches!(role, MatrixRole::ExpertDown(_))))? * 1e3,
+            part(&|op| matches!(op, Op::Combine { .. }))? * 1e3,
+        );
+    }
     Ok(())
 }
 
