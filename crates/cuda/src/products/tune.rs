@@ -89,14 +89,15 @@ impl Products {
         let mut fresh = false;
         for wanted in wanted {
             let name = wanted.key.name();
-            let choice = if let Some(choice) = known.get(&name) {
-                choice.clone()
-            } else {
-                fresh = true;
-                let choice = self.choose(&blas, bench, wanted)?;
-                known.insert(name, choice.clone());
-                choice
-            };
+            let choice =
+                if let Some(choice) = known.get(&name).filter(|known| self.has_room(known, &wanted.key)) {
+                    choice.clone()
+                } else {
+                    fresh = true;
+                    let choice = self.choose(&blas, bench, wanted)?;
+                    known.insert(name, choice.clone());
+                    choice
+                };
             self.choices.insert(wanted.key, choice);
         }
         if let Some(place) = place.filter(|_| fresh) {
@@ -104,6 +105,11 @@ impl Products {
         }
         self.blas = Some(blas);
         Ok(())
+    }
+
+    /// Whether a remembered way still fits into the scratch.
+    fn has_room(&self, choice: &Choice, key: &ProductKey) -> bool {
+        !matches!(choice.recipe, Recipe::Beside(_)) || self.beside(key).is_some()
     }
 
     /// The fastest way that gives the judge's bits.
