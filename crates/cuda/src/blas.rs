@@ -51,8 +51,11 @@ const PREFERENCE_WORKSPACE: c_int = 1;
 const PREFERENCE_REDUCTION: c_int = 3;
 const REDUCTION_NONE: u32 = 0;
 const REDUCTION_COMPUTE_TYPE: u32 = 2;
+const ALGORITHM_TILE: c_int = 1;
 const ALGORITHM_SPLITS: c_int = 2;
 const ALGORITHM_REDUCTION: c_int = 3;
+const ALGORITHM_OPTION: c_int = 5;
+const ALGORITHM_CLUSTER: c_int = 8;
 
 /// Algorithms that are asked for: more where most will be turned down.
 const ASKED: usize = 16;
@@ -62,6 +65,17 @@ const ASKED_PINNED: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Algorithm(pub [u64; 8]);
+
+/// How the library cuts a product into tiles, in its own numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiling {
+    /// The size of a tile.
+    pub tile: u32,
+    /// How many blocks share what they read.
+    pub cluster: u16,
+    /// A variant of the kernel.
+    pub option: u32,
+}
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -304,29 +318,43 @@ impl Product<'_> {
     }
 
     /// The algorithm told to split so often, if it can.
-    fn pinned(&self, mut algorithm: Algorithm, count: usize, workspace: usize) -> Option<Algorithm> {
+    fn pinned(&self, algorithm: Algorithm, count: usize, workspace: usize) -> Option<Algorithm> {
+        let (splits, reduction) = ((count as u32).to_ne_bytes(), REDUCTION_COMPUTE_TYPE.to_ne_bytes());
+        self.changed(algorithm, &[(ALGORITHM_SPLITS, &splits), (ALGORITHM_REDUCTION, &reduction)], workspace)
+    }
+
+    /// The algorithm with other tiles, if it has them.
+    pub fn tiled(&self, algorithm: Algorithm, tiling: Tiling, workspace: usize) -> Option<Algorithm> {
+        let Tiling { tile, cluster, option } = tiling;
+        let (tile, cluster, option) = (tile.to_ne_bytes(), cluster.to_ne_bytes(), option.to_ne_bytes());
+        let changes: [(c_int, &[u8]); 3] =
+            [(ALGORITHM_TILE, &tile), (ALGORITHM_CLUSTER, &cluster), (ALGORITHM_OPTION, &option)];
+        self.changed(algorithm, &changes, workspace)
+    }
+
+    /// The algorithm with other settings, if it can compute this product with them.
+    fn changed(
+        &self,
+        mut algorithm: Algorithm,
+        changes: &[(c_int, &[u8])],
+        workspace: usize,
+    ) -> Option<Algorithm> {
         let (api, [w, x, y]) = (&self.blas.api, self.layouts);
-        let (splits, reduction) = (count as u32, REDUCTION_COMPUTE_TYPE);
         let mut checked = Found::NONE;
-        // SAFETY: pointers are to locals of the sizes given.
+        // SAFETY: pointers are to values of the sizes given.
         let fits = unsafe {
-            (api.algorithm_set)(&raw mut algorithm, ALGORITHM_SPLITS, (&raw const splits).cast(), 4) == 0
-                && (api.algorithm_set)(
-                    &raw mut algorithm,
-                    ALGORITHM_REDUCTION,
-                    (&raw const reduction).cast(),
-                    4,
-                ) == 0
-                && (api.algorithm_check)(
-                    self.blas.handle,
-                    self.description,
-                    w,
-                    x,
-                    y,
-                    y,
-                    &raw const algorithm,
-                    &raw mut checked,
-                ) == 0
+            changes.iter().all(|(setting, value)| {
+                (api.algorithm_set)(&raw mut algorithm, *setting, value.as_ptr().cast(), value.len()) == 0
+            }) && (api.algorithm_check)(
+                self.blas.handle,
+                self.description,
+                w,
+                x,
+                y,
+                y,
+                &raw const algorithm,
+                &raw mut checked,
+            ) == 0
         };
         (fits && checked.workspace <= workspace).then_some(algorithm)
     }

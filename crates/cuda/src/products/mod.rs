@@ -10,6 +10,7 @@
 //! Packed matrices are multiplied by our kernels, or unpacked into a scratch for the library, where measuring says that it pays.
 
 mod key;
+mod tiles;
 pub mod trial;
 mod tune;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::{Choice, Launch, Part, ProductKey, Products, Recipe, usual_kernel};
+use super::{Choice, Launch, Part, ProductKey, Products, Recipe, tiles, usual_kernel};
 use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch, Splits};
 use crate::compile::keep;
 use crate::driver::{Address, Event, Graph, Shape, Stream};
@@ -41,7 +41,7 @@ const UNPACKED: usize = 96;
 const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
-const FORMAT: u32 = 7;
+const FORMAT: u32 = 8;
 
 /// What tuning needs besides the products.
 pub struct Bench<'a> {
@@ -122,7 +122,7 @@ impl Products {
             recipes.extend(own_candidates(bench.kernels, key));
         }
         if by_library {
-            recipes.extend(self.library_candidates(blas, key)?);
+            recipes.extend(self.library_candidates(blas, bench, key)?);
             recipes.extend(self.in_parts(blas, bench, wanted)?);
         }
         let mut candidates = self.judged(blas, bench, wanted, recipes)?;
@@ -140,10 +140,22 @@ impl Products {
     }
 
     /// The library's ways to compute a product.
-    fn library_candidates(&self, blas: &Blas, key: ProductKey) -> Result<Vec<Recipe>, CudaError> {
+    fn library_candidates(
+        &self,
+        blas: &Blas,
+        bench: &Bench<'_>,
+        key: ProductKey,
+    ) -> Result<Vec<Recipe>, CudaError> {
+        let multiprocessors = bench.stream.device().properties().multiprocessors as usize;
         let found = |shape, splits, scratch: Scratch| -> Result<Vec<[u64; 8]>, CudaError> {
-            let algorithms = blas.product(shape)?.algorithms(splits, scratch.bytes)?;
-            Ok(algorithms.into_iter().take(TIMED).map(|algorithm| algorithm.0).collect())
+            let product = blas.product(shape)?;
+            let mut algorithms = product.algorithms(splits, scratch.bytes)?;
+            algorithms.truncate(TIMED);
+            if let (Splits::None, Some(&first)) = (splits, algorithms.first()) {
+                let tiled = |tiling| product.tiled(first, tiling, scratch.bytes);
+                algorithms.extend(tiles::suited(&shape, multiprocessors).into_iter().filter_map(tiled));
+            }
+            Ok(algorithms.into_iter().map(|algorithm| algorithm.0).collect())
         };
         if key.slices == 1 {
             let whole = found(key.shape(), Splits::None, self.scratch)?;
