@@ -115,8 +115,6 @@ pub struct ProductShape {
     /// Slices of `k` inputs each that are computed at once, one behind the other in `w` and `x`; the results of each follow those of the
     /// one before.
     pub slices: usize,
-    /// Outputs of a whole row of `y`, of which `n` may be a part.
-    pub pitch: usize,
     /// The form of results.
     pub results: Results,
 }
@@ -206,13 +204,10 @@ impl Blas {
             )?;
             check("cublasLtMatrixLayoutCreate", (self.api.layout_create)(w, TYPE_BF16, k, n, stride))?;
             check("cublasLtMatrixLayoutCreate", (self.api.layout_create)(x, TYPE_BF16, k, rows, stride))?;
-            check(
-                "cublasLtMatrixLayoutCreate",
-                (self.api.layout_create)(y, results, n, rows, shape.pitch as i64),
-            )?;
+            check("cublasLtMatrixLayoutCreate", (self.api.layout_create)(y, results, n, rows, n as i64))?;
         }
         if shape.slices > 1 {
-            let strides = [shape.k, shape.k, shape.pitch * shape.rows];
+            let strides = [shape.k, shape.k, shape.n * shape.rows];
             for (layout, stride) in product.layouts.into_iter().zip(strides) {
                 self.set_slices(layout, shape.slices, stride)?;
             }

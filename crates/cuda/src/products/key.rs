@@ -47,7 +47,6 @@ impl ProductKey {
             k: self.inputs,
             stride: self.inputs,
             slices: 1,
-            pitch: self.outputs,
             results: self.results,
         }
     }

@@ -1,8 +1,8 @@
 //! Matrix products: which way each is computed, chosen by measuring and only among ways that give the same bits.
 //!
 //! ```text
-//! (matrix shape, class) ── tune ──> Recipe: the library with a pinned split, slice by slice, with all slices side by side or the outputs
-//!                                   in parts; or our own kernel
+//! (matrix shape, class) ── tune ──> Recipe: the library with a pinned split, slice by slice or with all slices side by side; or our own
+//!                                   kernel
 //! ```
 //! Our own kernel is the judge: an algorithm of the library is used only if its first rows equal the judge's bit for bit. So a row's sums
 //! are the same in every class, whatever computes it. Without the library our kernel computes everything.
@@ -39,16 +39,6 @@ enum Recipe {
     Chained([u64; 8]),
     /// One call for all slices side by side, which whoever reads them adds up.
     Beside([u64; 8]),
-    /// A call for each of several parts of the outputs.
-    Parts(Vec<Part>),
-}
-
-/// A part of a product's outputs, and the algorithm that computes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Part {
-    first: usize,
-    outputs: usize,
-    algorithm: [u64; 8],
 }
 
 /// What is measured and remembered about a product.
@@ -139,7 +129,6 @@ impl Products {
                     Recipe::Library(_) => "library",
                     Recipe::Chained(_) => "library, slice by slice",
                     Recipe::Beside(_) => "library, slices side by side",
-                    Recipe::Parts(_) => "library, in parts",
                 };
                 format!("{}: {way}, {:.1} us", key.name(), choice.microseconds)
             })
@@ -191,13 +180,6 @@ impl Products {
                 let operands =
                     Operands { w: operands.w.plus(first * 2), x: operands.x.plus(first * 2), ..operands };
                 product.run(stream, &Algorithm(*algorithm), operands, self.scratch, slice > 0)
-            }),
-            Recipe::Parts(parts) => parts.iter().try_for_each(|part| {
-                let product = blas.product(ProductShape { n: part.outputs, ..key.shape() })?;
-                let w = operands.w.plus(part.first * key.inputs * 2);
-                let y = operands.y.plus(part.first * key.results.bytes());
-                let operands = Operands { w, y, ..operands };
-                product.run(stream, &Algorithm(part.algorithm), operands, self.scratch, false)
             }),
             Recipe::Beside(algorithm) => {
                 let (shape, y, rest) = self.beside(&key).ok_or_else(|| {

@@ -1,11 +1,10 @@
 //! Measuring: which way computes a product fastest with the judge's bits, remembered on disk.
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::{Choice, Launch, Part, ProductKey, Products, Recipe, tiles, usual_kernel};
-use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch, Splits};
+use super::{Choice, Launch, ProductKey, Products, Recipe, tiles, usual_kernel};
+use crate::blas::{Blas, Operands, Scratch, Splits};
 use crate::compile::keep;
 use crate::driver::{Address, Event, Graph, Shape, Stream};
 use crate::error::CudaError;
@@ -27,9 +26,9 @@ const NEAR: f64 = 1.05;
 /// Bytes of slices that the residual kernel adds up in a second, on top of what it does anyway.
 const ADDED_PER_SECOND: f64 = 4e12;
 
-/// The library's largest tiles: so many outputs, and rows up to the most here. With fewer rows, tiles are smaller and more.
-const TILE_OUTPUTS: usize = 128;
-const TILE_ROWS: RangeInclusive<usize> = 129..=256;
+/// Rows up to which slices side by side can be the fastest, and above which one after the other can: many rows fill the device by themselves.
+const BESIDE_ROWS: usize = 3072;
+const CHAINED_ROWS: usize = 256;
 
 /// Rows up to which our own kernel can be the fastest: reading weights takes longer than multiplying them, and it begins to read while the
 /// kernel before it ends.
@@ -123,7 +122,6 @@ impl Products {
         }
         if by_library {
             recipes.extend(self.library_candidates(blas, bench, key)?);
-            recipes.extend(self.in_parts(blas, bench, wanted)?);
         }
         let mut candidates = self.judged(blas, bench, wanted, recipes)?;
         if candidates.is_empty() && by_library {
@@ -161,43 +159,20 @@ impl Products {
             let whole = found(key.shape(), Splits::None, self.scratch)?;
             return Ok(whole.into_iter().map(Recipe::Library).collect());
         }
-        let pinned = found(key.shape(), Splits::Pinned(key.slices), self.scratch)?;
-        let mut recipes: Vec<Recipe> = pinned.into_iter().map(Recipe::Library).collect();
-        if let Some(slice) = key.slice_shape() {
+        let Some(slice) = key.slice_shape() else {
+            let pinned = found(key.shape(), Splits::Pinned(key.slices), self.scratch)?;
+            return Ok(pinned.into_iter().map(Recipe::Library).collect());
+        };
+        let rows = key.class.rows();
+        let beside = self.beside(&key).filter(|_| rows <= BESIDE_ROWS);
+        let mut recipes = Vec::new();
+        if beside.is_none() || rows > CHAINED_ROWS {
             recipes.extend(found(slice, Splits::None, self.scratch)?.into_iter().map(Recipe::Chained));
         }
-        if let Some((all, _, rest)) = self.beside(&key) {
+        if let Some((all, _, rest)) = beside {
             recipes.extend(found(all, Splits::None, rest)?.into_iter().map(Recipe::Beside));
         }
         Ok(recipes)
-    }
-
-    /// A product whose tiles fill the GPU some times and then a part of it, in two parts: as many outputs as fill it, and the rest with
-    /// whatever tiles suit that.
-    fn in_parts(&self, blas: &Blas, bench: &Bench<'_>, wanted: &Wanted) -> Result<Option<Recipe>, CudaError> {
-        let key = wanted.key;
-        let filling = bench.stream.device().properties().multiprocessors as usize * TILE_OUTPUTS;
-        let first = key.outputs / filling * filling;
-        let suits = key.slices == 1 && key.form == Form::Bf16 && TILE_ROWS.contains(&key.class.rows());
-        if !suits || first == 0 || first == key.outputs {
-            return Ok(None);
-        }
-        let mut parts = Vec::new();
-        for (first, outputs) in [(0, first), (first, key.outputs - first)] {
-            let product = blas.product(ProductShape { n: outputs, ..key.shape() })?;
-            let found = product.algorithms(Splits::None, self.scratch.bytes)?.into_iter().take(TIMED);
-            let part =
-                |algorithm: Algorithm| Recipe::Parts(vec![Part { first, outputs, algorithm: algorithm.0 }]);
-            let candidate = |algorithm| self.candidate(blas, bench, part(algorithm), wanted).ok();
-            let candidates: Vec<Candidate> = found.filter_map(candidate).collect();
-            if candidates.is_empty() {
-                return Ok(None);
-            }
-            if let Recipe::Parts(part) = fastest(bench.stream, candidates)?.recipe {
-                parts.extend(part);
-            }
-        }
-        Ok(Some(Recipe::Parts(parts)))
     }
 
     /// Those ways that give the judge's bits, ready to be timed.
