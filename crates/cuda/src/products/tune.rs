@@ -246,7 +246,7 @@ impl Products {
     ) -> Result<Candidate, CudaError> {
         let key = wanted.key;
         let large = key.class.rows() > LARGE;
-        let calls = if large { 1 } else { (TIMED_BYTES / (key.outputs * key.inputs * 2)).clamp(4, 32) };
+        let calls = if large { 1 } else { (TIMED_BYTES / (key.outputs * key.inputs * 2)).clamp(1, 32) };
         let queue = |call| {
             if !large {
                 randomise_input(bench, wanted)?;
