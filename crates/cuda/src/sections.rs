@@ -359,6 +359,7 @@ mod tests {
         top_k: 0,
         windows: 2,
         unpacked: 0,
+        branch_slices: 0,
     };
 
     fn filled(batch: &Batch, items: usize, few_rows: usize) -> (Vec<u32>, Sections, Filled) {

@@ -80,6 +80,8 @@ pub struct ModelShape {
     pub windows: usize,
     /// Bytes of the largest packed matrix of a layer as bf16; 0 where nothing is packed.
     pub unpacked: usize,
+    /// Slices of bf16 matrices that may lie side by side until they are added to the residual stream; 0 where none is cut.
+    pub branch_slices: usize,
 }
 
 impl ModelShape {
@@ -124,6 +126,7 @@ impl ModelShape {
             top_k,
             windows: plan.windows.len(),
             unpacked: plan.unpacked_bytes(),
+            branch_slices: plan.branch_slices(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Everything on the device that a step computes in: one allocation, cut up once.
 
+use crate::blas::Scratch;
 use crate::driver::{Address, Buffer, Stream};
 use crate::error::CudaError;
 use crate::kernels::MOST_ALTERNATIVES;
@@ -7,7 +8,7 @@ use crate::plan::Slot;
 use crate::sections::Sections;
 use crate::shape::{ModelShape, RowClass, StepShape};
 
-/// Bytes that products may use: partial sums of slices, and the library's own.
+/// Bytes that products may use: partial sums of slices, and the library's own. A decoder has more, for slices side by side.
 pub const PRODUCT_BYTES: usize = 64 << 20;
 
 /// Tiles of a product whose slices are counted.
@@ -43,7 +44,7 @@ pub struct Workspace {
     /// Counters, zero between launches: of products' tiles, of sampling's marks.
     pub product_finished: Address,
     pub marks: Address,
-    pub product_bytes: Address,
+    pub product_scratch: Scratch,
     /// A packed matrix as bf16, for the library.
     pub unpacked: Address,
     pub peaks: Address,
@@ -93,6 +94,7 @@ impl Workspace {
 
     fn cut(model: &ModelShape, step: &StepShape, cutter: &mut Cutter) -> Self {
         let (tokens, rows, pairs) = (step.tokens, step.rows, step.tokens * model.top_k);
+        let product_bytes = PRODUCT_BYTES + model.branch_slices * tokens * model.hidden * 4;
         let mut take = |bytes| cutter.take(bytes);
         Self {
             hidden: take(tokens * model.hidden * 4),
@@ -116,7 +118,7 @@ impl Workspace {
             partial_scales: take(step.items * model.heads * 8),
             product_finished: take(PRODUCT_TILES * 4),
             marks: take(ADJUST_BLOCKS * model.vocab * 4),
-            product_bytes: take(PRODUCT_BYTES),
+            product_scratch: Scratch { address: take(product_bytes), bytes: product_bytes },
             unpacked: take(model.unpacked),
             peaks: take(rows * model.stretches() * 8),
             changed_peaks: take(rows * 8),

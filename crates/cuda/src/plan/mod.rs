@@ -310,6 +310,13 @@ impl Plan {
         bytes.max().unwrap_or(0)
     }
 
+    /// Most slices of a bf16 matrix whose results are added to the residual stream; 0 where none is cut.
+    pub fn branch_slices(&self) -> usize {
+        let cut =
+            |matrix: &&MatrixPlan| matrix.role.is_branch() && matrix.form == Form::Bf16 && matrix.slices > 1;
+        self.matrices.iter().filter(cut).map(|matrix| matrix.slices).max().unwrap_or(0)
+    }
+
     /// The most experts that a token goes to in any layer; 0 without experts.
     pub fn most_experts(&self) -> usize {
         let experts = self.layers.iter().map(|op| match op {

@@ -82,7 +82,7 @@ pub struct Summands {
 /// What products use on the device besides their operands.
 #[derive(Clone, Copy, Debug)]
 pub struct ProductMemory {
-    /// Partial sums of slices, and the library's own: [`PRODUCT_BYTES`].
+    /// Partial sums of slices, and the library's own: at least [`PRODUCT_BYTES`].
     pub scratch: Scratch,
     /// A packed matrix, unpacked; empty where there is none.
     pub unpacked: Scratch,
@@ -94,7 +94,7 @@ impl ProductMemory {
     /// What lies in a decoder's workspace.
     pub fn of(workspace: &Workspace, unpacked_bytes: usize) -> Self {
         Self {
-            scratch: Scratch { address: workspace.product_bytes, bytes: PRODUCT_BYTES },
+            scratch: workspace.product_scratch,
             unpacked: Scratch { address: workspace.unpacked, bytes: unpacked_bytes },
             finished: workspace.product_finished,
         }

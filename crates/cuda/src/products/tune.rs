@@ -23,11 +23,10 @@ const LARGE: usize = 1024;
 const ROUNDS: usize = 4;
 const NEAR: f64 = 1.05;
 
-/// Bytes of slices that the residual kernel adds up in a second, on top of what it does anyway.
+/// Bytes of further slices that the residual kernel reads in a second, on top of what it does anyway.
 const ADDED_PER_SECOND: f64 = 4e12;
 
-/// Rows up to which slices side by side can be the fastest, and above which one after the other can: many rows fill the device by themselves.
-const BESIDE_ROWS: usize = 3072;
+/// Rows above which slices one after the other can be the fastest: fewer don't fill the device by themselves.
 const CHAINED_ROWS: usize = 256;
 
 /// Rows up to which our own kernel can be the fastest: reading weights takes longer than multiplying them, and it begins to read while the
@@ -40,7 +39,7 @@ const UNPACKED: usize = 96;
 const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
-const FORMAT: u32 = 8;
+const FORMAT: u32 = 9;
 
 /// What tuning needs besides the products.
 pub struct Bench<'a> {
@@ -163,10 +162,9 @@ impl Products {
             let pinned = found(key.shape(), Splits::Pinned(key.slices), self.scratch)?;
             return Ok(pinned.into_iter().map(Recipe::Library).collect());
         };
-        let rows = key.class.rows();
-        let beside = self.beside(&key).filter(|_| rows <= BESIDE_ROWS);
+        let beside = self.beside(&key);
         let mut recipes = Vec::new();
-        if beside.is_none() || rows > CHAINED_ROWS {
+        if beside.is_none() || key.class.rows() > CHAINED_ROWS {
             recipes.extend(found(slice, Splits::None, self.scratch)?.into_iter().map(Recipe::Chained));
         }
         if let Some((all, _, rest)) = beside {
@@ -254,7 +252,8 @@ impl Products {
             self.by_recipe(blas, bench.launch(wanted, call), &recipe)
         };
         let graph = bench.stream.capture(|| (0..calls).try_for_each(queue))?;
-        let added = if matches!(recipe, Recipe::Beside(_)) { key.partial_bytes() } else { 0 };
+        let further = if matches!(recipe, Recipe::Beside(_)) { key.slices - 1 } else { 0 };
+        let added = further * key.slice_values() * key.results.bytes();
         Ok(Candidate { recipe, graph, calls, adding: added as f64 / ADDED_PER_SECOND, seconds: Vec::new() })
     }
 }

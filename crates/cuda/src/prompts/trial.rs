@@ -179,6 +179,7 @@ impl Trial {
             top_k: 0,
             windows: 1,
             unpacked: 0,
+            branch_slices: 0,
         }
     }
 
