@@ -1,4 +1,4 @@
-// The prompt kernel of `attend.cu` on Hopper's warpgroup products: the same segments, the same order of every sum, the same bits.
+// The prompt kernel (`attend_prompt.cu`) on Hopper's warpgroup products: the same segments, the same order of every sum, the same bits.
 //
 // A block takes one (item, query head) at a time. Two warpgroups compute, 64 tokens each; a third one copies:
 //
@@ -16,7 +16,7 @@
 // 4 clocks and an exponential 9 instead of 2 and 8, and every multiplication slows the products: they share the ports of the registers.
 //
 // With KV8, quants pass through a staging area that has room for one tile of keys and one of values: a thread copies its part of the next
-// tile there, and widens it into a slot when that is empty. Computing threads multiply by tokens' scales, as in `attend.cu`.
+// tile there, and widens it into a slot when that is empty. Computing threads multiply by tokens' scales, as in `attend.cuh`.
 //
 // HEAD_DIM is 64 or 128. Keys, values and queries lie in panels of 64 columns and 128
 // rows (`hopper.cuh`).

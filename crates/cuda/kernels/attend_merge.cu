@@ -1,4 +1,4 @@
-// Merges the segments of decoded rows, after `attend_decode` (`attend.cu`) left the sums of each in memory.
+// Merges the segments of decoded rows, after `attend_decode` (`attend_decode.cu`) left the sums of each in memory.
 //
 // A block takes one (row, query head) at a time, a thread per column. A warp reads 32 segments at once: each lane one maximum and one sum,
 // and each lane its column of all of them. Maxima never depend on the order in which they are taken, so that the lanes find the weights of

@@ -28,9 +28,11 @@ pub struct DecodeKernels {
 impl DecodeKernels {
     /// What is compiled: two modules.
     pub fn sources(constants: Constants, shape: &AttendShape) -> [Source; 2] {
-        let [mut decode, short] = ["DECODE", "SHORT"].map(|part| kernels::attend(constants, shape, part));
-        decode.text = format!("{}\n{}", decode.text, include_str!("../kernels/attend_merge.cu"));
-        [decode, short]
+        let shared = include_str!("../kernels/attend_decode.cuh");
+        let decode =
+            [shared, include_str!("../kernels/attend_decode.cu"), include_str!("../kernels/attend_merge.cu")];
+        let short = [shared, include_str!("../kernels/attend_short.cu")];
+        [&decode[..], &short[..]].map(|texts| kernels::attend(constants, shape, texts))
     }
 
     /// Finds the kernels in their modules.

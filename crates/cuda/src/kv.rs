@@ -1,4 +1,4 @@
-//! The forms of keys and values on a device, and the bytes they take; the constants of `kernels/kv.cuh` and `attend.cu`.
+//! The forms of keys and values on a device, and the bytes they take; the constants of `kernels/kv.cuh` and `attend.cuh`.
 
 use crate::kernels::BLOCK;
 

@@ -13,7 +13,7 @@ use ropeway_executor::{Batch, BlockId, Chunk, ExecutorError};
 use crate::kernels::{BLOCK, FED, NONE, PROMPT_ROWS, SEGMENT, TILES};
 use crate::shape::{ModelShape, RowClass, StepShape};
 
-/// Words of `PromptItem` and `DecodeItem` in `kernels/attend.cu`.
+/// Words of `PromptItem` and `DecodeItem` in `kernels/attend.cuh`.
 const PROMPT_WORDS: usize = 5;
 const ITEM_WORDS: usize = 12;
 

@@ -4,14 +4,14 @@ use super::TILES;
 use crate::error::CudaError;
 use crate::kv::KvForm;
 
-/// Halves of blocks that a warp of the kernel for few rows has in flight, as in `attend.cu`, and that one of the decode kernel has at most:
+/// Halves of blocks that a warp of the kernel for few rows has in flight, as in `attend.cuh`, and that one of the decode kernel has at most:
 /// fewer than a segment's.
 const FEW_RING: usize = 6;
 
 /// The same of the kernels for rows of few segments, and at least of the decode kernel.
 const SHORT_RING: usize = 3;
 
-/// Warps of the kernel for few rows, as in `attend.cu`.
+/// Warps of the kernel for few rows, as in `attend.cuh`.
 const FEW_WARPS: usize = 4;
 
 /// Shapes of the attention kernels for a head dimension and a GPU.

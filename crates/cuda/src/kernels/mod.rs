@@ -92,7 +92,7 @@ arguments! {
         slots: Address, queries: Address, kv: Address,
         heads: u32, kv_heads: u32, head_dim: u32, pairs: u32, interleaved: u32, whole: u32, eps: f32,
     }
-    /// `attend.cu`.
+    /// `attend.cuh`.
     Attend {
         queries: Address, kv: Address, out: Address, tables: Address, counts: Address, items: Address,
         prompts: Address, values: Address, scales: Address,
@@ -178,12 +178,12 @@ fn kv_source(name: &'static str, text: &str, constants: Constants) -> Source {
     source(name, &format!("{}\n{text}", include_str!("../../kernels/kv.cuh")), defines)
 }
 
-/// A part of the attention kernels.
-pub(crate) fn attend(constants: Constants, shape: &AttendShape, part: &str) -> Source {
-    let mut source = kv_source("attend", include_str!("../../kernels/attend.cu"), constants);
+/// Some of the attention kernels: these texts after what all of them share.
+pub(crate) fn attend(constants: Constants, shape: &AttendShape, texts: &[&str]) -> Source {
+    let text = [&[include_str!("../../kernels/attend.cuh")], texts].concat().join("\n");
+    let mut source = kv_source("attend", &text, constants);
     source.defines.extend([
         format!("CAPPED={}", u32::from(constants.capped)),
-        format!("KERNELS={part}"),
         format!("DECODE_WARPS={}", shape.decode_warps),
         format!("DECODE_RING={}", shape.decode_ring),
         format!("PROMPT_STAGES={}", shape.prompt_stages),

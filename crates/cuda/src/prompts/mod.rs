@@ -28,13 +28,13 @@ impl PromptForm {
 
     /// What is compiled for it.
     pub fn source(self, constants: Constants, shape: &AttendShape) -> Source {
-        if self == Self::Warps {
-            return kernels::attend(constants, shape, "PROMPT");
-        }
-        let mut source = kernels::attend(constants, shape, "HOPPER");
-        let more = [include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/attend_hopper.cu")];
-        source.text = format!("{}\n{}", source.text, more.join("\n"));
-        source
+        let texts: &[&str] = match self {
+            Self::Warps => &[include_str!("../../kernels/attend_prompt.cu")],
+            Self::Warpgroups => {
+                &[include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/attend_hopper.cu")]
+            }
+        };
+        kernels::attend(constants, shape, texts)
     }
 
     /// Shared memory of a block.
