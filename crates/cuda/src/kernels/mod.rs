@@ -1,10 +1,11 @@
 //! The kernels: their sources, compiled and loaded, and the arguments they take, field for field as in `kernels/*.cu`.
 //!
-//! `attention`: how attention fits into shared memory; `products`: those of matrix products; `route`: how heads are shared out.
+//! `attention`: how attention fits into shared memory; `experts`: how their work is shared out; `products`: those of matrix products; `route`: how heads are shared out.
 
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
 mod attention;
+mod experts;
 mod products;
 mod route;
 
@@ -12,6 +13,7 @@ use ropeway_model::spec::Activation;
 use sha2::{Digest, Sha256};
 
 pub use self::attention::AttendShape;
+pub use self::experts::{ExpertKernels, ExpertTiles, RouterKernel};
 pub(crate) use self::products::linear_source;
 pub use self::products::{LinearKernel, ProductKernels};
 pub use self::route::{RouteKernel, RouteShape};
@@ -83,7 +85,7 @@ arguments! {
     Randomise { values: Address, count: u64, seed: u32, amount: f32, }
     /// `product.cuh`.
     Linear {
-        w: Address, units: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, counts: Address,
+        w: Address, units: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, work: Address,
         n: u32, rows: u32, k: u32, slices: u32, input_share: u32, narrowed: u32,
     }
     /// `route.cu`.
@@ -100,11 +102,19 @@ arguments! {
     }
     /// `experts.cu`.
     Router {
-        hidden: Address, norm: Address, w: Address, experts_of: Address, weights: Address,
-        width: u32, experts: u32, top_k: u32, eps: f32, normalise: u32,
+        hidden: Address, norm: Address, w: Address, logits: Address, counts: Address,
+        width: u32, rows: u32, experts: u32, eps: f32,
     }
     /// `experts.cu`.
-    Lists { experts_of: Address, lists: Address, counts: Address, pairs: u32, }
+    PickExperts {
+        logits: Address, experts_of: Address, weights: Address, counts: Address,
+        rows: u32, experts: u32, top_k: u32, normalise: u32,
+    }
+    /// `experts.cu`.
+    Lists {
+        experts_of: Address, counts: Address, lists: Address, work: Address,
+        pairs: u32, experts: u32, tile: u32, items: u32,
+    }
     /// `experts.cu`.
     Combine { results: Address, weights: Address, branch: Address, width: u32, top_k: u32, }
     /// `sample.cu`.
@@ -230,9 +240,7 @@ pub struct Kernels {
     pub route_any: Function,
     pub attend_decode: DecodeKernels,
     pub attend_prompt: PromptKernel,
-    pub router: Function,
-    pub lists: Function,
-    pub combine: Function,
+    pub experts: ExpertKernels,
     pub survey: Function,
     pub adjust: Function,
     pub choose: Function,
@@ -248,9 +256,6 @@ pub struct Variants<'a> {
     /// What prompts attend with.
     pub prompts: PromptForm,
 }
-
-/// Dynamic shared memory of the router at most: a row of 16,384 values and a logit for each expert.
-const ROUTER_SHARED: usize = 72 << 10;
 
 impl Kernels {
     /// Compiles what the cache does not have, and loads all.
@@ -288,9 +293,7 @@ impl Kernels {
             route_any: route.function("route_any", 0)?,
             attend_decode: DecodeKernels::find([attend, short], constants.attend_shape()?)?,
             attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
-            router: experts.function("router", ROUTER_SHARED)?,
-            lists: experts.function("lists", 0)?,
-            combine: experts.function("combine", 0)?,
+            experts: ExpertKernels::load(experts)?,
             survey: sample.function("survey", 0)?,
             adjust: sample.function("adjust", 0)?,
             choose: sample.function("choose", 0)?,
