@@ -300,7 +300,9 @@ impl Run<'_> {
             kind: activation_kind(plan.activation),
         };
         let each = if let RowsOf::Pairs(top_k) = rows { top_k } else { 1 };
-        let shape = blocks([self.rows() * each, width.div_ceil(8 * 256), 1], 256, 0);
+        // Eight values a thread. An expert is narrow, and has no use for most threads of a full block.
+        let threads = width.div_ceil(8).next_multiple_of(32).min(256);
+        let shape = blocks([self.rows() * each, width.div_ceil(8 * threads), 1], threads as u32, 0);
         Ok(stream.launch(&kernels.gate, shape, &arguments)?)
     }
 }

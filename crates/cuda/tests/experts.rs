@@ -262,7 +262,7 @@ fn distributions(random: &mut Random) -> Vec<(usize, Vec<u32>)> {
 fn every_pair_is_in_one_tile_of_its_expert_and_tiles_without_pairs_come_last() {
     let Some(bench) = Bench::open() else { return };
     for (experts, experts_of) in distributions(&mut Random(23)) {
-        for tile in [8, 32, 128] {
+        for tile in [8, 32, 64, 128] {
             let listed = listed(&bench, &experts_of, experts, tile);
             let lists = words(&bench.download(&listed.lists));
             let items = words(&bench.download(&listed.work));
@@ -341,7 +341,7 @@ fn halves(bench: &Bench, random: &mut Random, count: usize) -> Buffer {
 fn a_pair_s_product_has_the_bits_of_its_row_times_its_expert_s_matrix() {
     let Some(bench) = Bench::open() else { return };
     let mut random = Random(29);
-    let (outputs, inputs) = (72, 104);
+    let (outputs, inputs) = (136, 424); // a block and a bit; more stages than any kernel holds at once
     let small = |(experts, pairs): &(usize, Vec<u32>)| *experts <= 16 && pairs.len() <= 256;
     for (experts, experts_of) in distributions(&mut Random(31)).into_iter().filter(small) {
         let (pairs, rows) = (experts_of.len(), experts_of.len().div_ceil(2));
@@ -353,7 +353,7 @@ fn a_pair_s_product_has_the_bits_of_its_row_times_its_expert_s_matrix() {
         let want: Vec<u32> = (0..pairs)
             .flat_map(|pair| dense[experts_of[pair] as usize][pair / 2 * outputs..][..outputs].to_vec())
             .collect();
-        for kernel in kernels {
+        for kernel in kernels.iter().chain(&bench.kernels.products.warpgroups) {
             let listed = listed(&bench, &experts_of, experts, kernel.rows);
             let got = product.of_pairs(kernel, pairs, &listed);
             assert!(got == want, "{experts} experts, {pairs} pairs, {}", kernel.name);

@@ -124,15 +124,13 @@ pub struct ExpertTiles {
     pub most: usize,
 }
 
-/// Rows of tiles that the products of every form have.
-const TILE_ROWS: [usize; 3] = [8, 32, 128];
-
 impl ExpertTiles {
-    /// For so many pairs: tiles of twice an expert's usual share, since some have more, and a tile too many reads all weights again.
-    pub fn new(pairs: usize, experts: usize) -> Self {
+    /// For so many pairs, of one of some numbers of rows: twice an expert's usual share, since some have more, and another tile reads all
+    /// weights again.
+    pub fn new(pairs: usize, experts: usize, of_rows: &[usize]) -> Self {
         let usual = pairs.div_ceil(experts) * 2;
-        let rows = TILE_ROWS.into_iter().find(|rows| usual <= *rows);
-        Self::of_rows(rows.unwrap_or(TILE_ROWS[TILE_ROWS.len() - 1]), pairs, experts)
+        let rows = of_rows.iter().find(|rows| usual <= **rows).or(of_rows.last());
+        Self::of_rows(*rows.expect("every GPU has tiles for experts"), pairs, experts)
     }
 
     /// Tiles of so many rows.
@@ -148,7 +146,7 @@ mod tests {
     #[test]
     fn there_is_room_for_the_tiles_of_any_distribution() {
         for (rows, experts) in
-            TILE_ROWS.into_iter().flat_map(|rows| [1, 3, 128].map(|experts| (rows, experts)))
+            [8, 32, 64, 128].into_iter().flat_map(|rows| [1, 3, 128].map(|experts| (rows, experts)))
         {
             for pairs in [1_usize, 7, 8, 9, 500, 65_536] {
                 // One pair on each of as many experts as possible, the rest on the last: the most tiles that are not full.

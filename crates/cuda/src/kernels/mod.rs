@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 pub use self::attention::AttendShape;
 pub use self::experts::{ExpertKernels, ExpertTiles, RouterKernel};
 pub(crate) use self::products::linear_source;
-pub use self::products::{LinearKernel, ProductKernels};
+pub use self::products::{LinearKernel, ProductKernels, linear_warpgroups_source};
 pub use self::route::{RouteKernel, RouteShape};
 
 use crate::compile::{Compiler, Source};
@@ -251,7 +251,7 @@ pub struct Kernels {
 pub struct Variants<'a> {
     /// Packed forms that products are needed of.
     pub forms: &'a [PackedForm],
-    /// Whether packed products by warpgroups are loaded, too.
+    /// Whether products by warpgroups are loaded, too.
     pub warpgroups: bool,
     /// What prompts attend with.
     pub prompts: PromptForm,
@@ -269,6 +269,7 @@ impl Kernels {
         let mut sources = sources(constants, prompts)?;
         sources.extend(forms.iter().map(|form| packed_source(*form, constants.shared_bytes)));
         sources.extend(forms.iter().filter(|_| warpgroups).map(|form| warpgroups_source(*form)));
+        sources.extend(warpgroups.then(linear_warpgroups_source));
         let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
         let [rows, linear, route, attend, short, prompt, experts, sample, packed @ ..] = &modules[..] else {
@@ -276,6 +277,7 @@ impl Kernels {
         };
         let shared_bytes = constants.shared_bytes;
         let (packed, by_warpgroups) = packed.split_at(forms.len());
+        let linear_by_warpgroups = by_warpgroups.get(forms.len());
         let packed = packed.iter().zip(forms).enumerate().map(|(index, (module, form))| {
             PackedKernels::load(module, by_warpgroups.get(index), *form, shared_bytes)
         });
@@ -288,7 +290,12 @@ impl Kernels {
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
             move_block: rows.function("move_block", 0)?,
-            products: ProductKernels::load(linear, packed.collect::<Result<_, _>>()?, shared_bytes)?,
+            products: ProductKernels::load(
+                linear,
+                linear_by_warpgroups,
+                packed.collect::<Result<_, _>>()?,
+                shared_bytes,
+            )?,
             route: RouteKernel::load(route, constants.head_dim)?,
             route_any: route.function("route_any", 0)?,
             attend_decode: DecodeKernels::find([attend, short], constants.attend_shape()?)?,

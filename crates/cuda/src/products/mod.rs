@@ -287,8 +287,7 @@ impl Products {
         lists: Lists,
     ) -> Result<(), CudaError> {
         let Lists { lists, work, tiles, share } = lists;
-        let kernel = kernels.tiles(matrix.form).iter().find(|kernel| kernel.rows == tiles.rows);
-        let kernel = kernel.expect("every form has kernels of an expert's tiles");
+        let kernel = kernels.of_experts(matrix.form, tiles.rows);
         let arguments = Linear {
             w: operands.w,
             units: units(matrix.form, operands.w, matrix.copies, [matrix.outputs, matrix.inputs]),

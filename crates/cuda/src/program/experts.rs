@@ -63,7 +63,7 @@ impl Run<'_> {
     fn list_experts(&self, experts: ExpertsSpec) -> Result<(), CudaError> {
         let Program { stream, kernels, workspace, .. } = self.program;
         let pairs = self.rows() * experts.top_k;
-        let tiles = ExpertTiles::new(pairs, experts.experts);
+        let tiles = ExpertTiles::new(pairs, experts.experts, kernels.products.expert_rows());
         let arguments = Lists {
             experts_of: workspace.experts_of,
             counts: workspace.expert_counts,
@@ -92,7 +92,7 @@ impl Run<'_> {
         let lists = products::Lists {
             lists: workspace.expert_lists,
             work: workspace.expert_work,
-            tiles: ExpertTiles::new(pairs, matrix.copies),
+            tiles: ExpertTiles::new(pairs, matrix.copies, kernels.products.expert_rows()),
             // Only the first product reads tokens; the second reads what the first gave for each pair.
             share: if from == Slot::Normed { top_k } else { 1 },
         };

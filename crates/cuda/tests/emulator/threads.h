@@ -29,6 +29,7 @@ typedef int32_t i32;
 #define LANES_ALL 0xffffffffu
 #define KERNEL(name, Arguments, threads) KERNEL_THAT(false, name, Arguments)
 #define EARLY_KERNEL(name, Arguments, threads) KERNEL_THAT(true, name, Arguments)
+#define EARLY_KERNEL_OF_TWO(name, Arguments, threads) KERNEL_THAT(true, name, Arguments)
 #define KERNEL_THAT(begins_early, name, Arguments)                                             \
     static void name##_body(const Arguments &a);                                               \
     extern "C" void name(const void *p) { name##_body(*(const Arguments *)p); }                \
