@@ -114,6 +114,8 @@ struct PickExperts {
     u32 *experts_of;       // [rows][top_k], ascending
     float *weights;        // [rows][top_k]
     u32 *counts;           // [experts]: pairs of each, zero before
+    u32 *lists;            // [pairs] and work, as `lists` would write them, or null: a single row needs no sorting
+    uint4 *work;
     u32 rows, experts, top_k;
     u32 normalise;         // whether weights are divided by their sum, not by that of all experts
 };
@@ -150,7 +152,8 @@ KERNEL(pick_experts, PickExperts, 128) {
         if (share & TAKEN) {
             const u64 at = place + __popc(votes & ((1u << lane) - 1));
             a.experts_of[at] = e, a.weights[at] = __fdiv_rn(__uint_as_float(share & ~TAKEN), whole);
-            atomicAdd(&a.counts[e], 1u);
+            if (a.lists) a.lists[at] = (u32)at, a.work[at] = make_uint4(e, (u32)at, 1, 0);
+            else atomicAdd(&a.counts[e], 1u);
         }
         place += __popc(votes);
     }

@@ -152,7 +152,7 @@ impl Choice {
         all
     }
 
-    fn picked(self, bench: &Bench, logits: &[f32]) -> Choices {
+    fn picked(self, bench: &Bench, logits: &[f32], listed: Option<&Listed>) -> Choices {
         let Self { experts, top_k, normalise } = self;
         let rows = logits.len() / experts;
         let logits = bench.upload(&bytes(&bits(logits)));
@@ -163,6 +163,8 @@ impl Choice {
             experts_of: experts_of.address(),
             weights: weights.address(),
             counts: counts.address(),
+            lists: listed.map_or(Address::NULL, |listed| listed.lists.address()),
+            work: listed.map_or(Address::NULL, |listed| listed.work.address()),
             rows: rows as u32,
             experts: experts as u32,
             top_k: top_k as u32,
@@ -189,7 +191,7 @@ fn the_largest_shares_are_chosen_and_the_lower_index_wins_a_tie() {
             let far: Vec<f32> = any.iter().map(|x| x * 100.0).collect();
             for logits in [any, tied, far, vec![0.5; rows * experts]] {
                 assert_eq!(
-                    choice.picked(&bench, &logits),
+                    choice.picked(&bench, &logits, None),
                     choice.expected(&logits),
                     "{rows} rows, {choice:?}"
                 );
@@ -205,6 +207,14 @@ struct Listed {
     tiles: ExpertTiles,
 }
 
+impl Listed {
+    fn blank(bench: &Bench, pairs: usize, tiles: ExpertTiles) -> Self {
+        let (lists, work) =
+            (bench.upload(&vec![0xff; pairs * 4]), bench.upload(&vec![0xff; tiles.most * 16]));
+        Self { lists, work, tiles }
+    }
+}
+
 fn listed(bench: &Bench, experts_of: &[u32], experts: usize, tile: usize) -> Listed {
     let pairs = experts_of.len();
     let tiles = ExpertTiles::of_rows(tile, pairs, experts);
@@ -213,12 +223,12 @@ fn listed(bench: &Bench, experts_of: &[u32], experts: usize, tile: usize) -> Lis
         counts[*expert as usize] += 1;
     }
     let [given, counts] = [experts_of, &counts].map(|words| bench.upload(&bytes(words)));
-    let (lists, work) = (bench.upload(&vec![0xff; pairs * 4]), bench.upload(&vec![0xff; tiles.most * 16]));
+    let listed = Listed::blank(bench, pairs, tiles);
     let arguments = Lists {
         experts_of: given.address(),
         counts: counts.address(),
-        lists: lists.address(),
-        work: work.address(),
+        lists: listed.lists.address(),
+        work: listed.work.address(),
         pairs: pairs as u32,
         experts: experts as u32,
         tile: tile as u32,
@@ -226,7 +236,7 @@ fn listed(bench: &Bench, experts_of: &[u32], experts: usize, tile: usize) -> Lis
     };
     let shape = ExpertKernels::lists_shape(pairs, experts);
     bench.stream.launch(&bench.kernels.experts.lists, shape, &arguments).expect("a launch");
-    Listed { lists, work, tiles }
+    listed
 }
 
 /// The pairs of every item of work, with its expert.
@@ -275,6 +285,23 @@ fn every_pair_is_in_one_tile_of_its_expert_and_tiles_without_pairs_come_last() {
                 .collect();
             assert_eq!(got, expected_work(&experts_of, experts, tile), "{experts} experts, tiles of {tile}");
         }
+    }
+}
+
+#[test]
+fn a_single_row_is_listed_as_it_is_picked() {
+    let Some(bench) = Bench::open() else { return };
+    let mut random = Random(41);
+    for (experts, top_k) in [(128, 8), (5, 5), (40, 1)] {
+        let choice = Choice { experts, top_k, normalise: true };
+        let logits = numbers(&mut random, experts);
+        let picked = Listed::blank(&bench, top_k, ExpertTiles::of_rows(8, top_k, experts));
+        let choices = choice.picked(&bench, &logits, Some(&picked));
+        assert_eq!(choices.experts, choice.expected(&logits).experts);
+        let listed = listed(&bench, &choices.experts, experts, 8);
+        let both =
+            [&picked, &listed].map(|all| [&all.lists, &all.work].map(|all| words(&bench.download(all))));
+        assert_eq!(both[0], both[1], "{top_k} of {experts}");
     }
 }
 

@@ -107,7 +107,7 @@ arguments! {
     }
     /// `experts.cu`.
     PickExperts {
-        logits: Address, experts_of: Address, weights: Address, counts: Address,
+        logits: Address, experts_of: Address, weights: Address, counts: Address, lists: Address, work: Address,
         rows: u32, experts: u32, top_k: u32, normalise: u32,
     }
     /// `experts.cu`.

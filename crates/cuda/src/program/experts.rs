@@ -4,6 +4,7 @@ use ropeway_model::spec::ExpertsSpec;
 
 use super::{Program, Run};
 use crate::blas::Operands;
+use crate::driver::Address;
 use crate::error::CudaError;
 use crate::kernels::{Combine, ExpertKernels, ExpertTiles, Lists, PickExperts, Router};
 use crate::plan::{MatrixId, Slot, VectorId};
@@ -18,7 +19,11 @@ impl Run<'_> {
         experts: ExpertsSpec,
     ) -> Result<(), CudaError> {
         self.route_to_experts(router, norm, experts)?;
-        self.pick_experts(experts)?;
+        if self.rows() == 1 {
+            let lists = [self.program.workspace.expert_lists, self.program.workspace.expert_work];
+            return self.pick_experts(experts, lists);
+        }
+        self.pick_experts(experts, [Address::NULL; 2])?;
         self.list_experts(experts)
     }
 
@@ -44,13 +49,16 @@ impl Run<'_> {
         Ok(stream.launch(&kernel.function, kernel.shape(self.rows(), experts.experts), &arguments)?)
     }
 
-    fn pick_experts(&self, experts: ExpertsSpec) -> Result<(), CudaError> {
+    /// Lists and work are written for a single row alone, where every pair has an expert to itself.
+    fn pick_experts(&self, experts: ExpertsSpec, [lists, work]: [Address; 2]) -> Result<(), CudaError> {
         let Program { stream, kernels, workspace, .. } = self.program;
         let arguments = PickExperts {
             logits: workspace.expert_logits,
             experts_of: workspace.experts_of,
             weights: workspace.expert_weights,
             counts: workspace.expert_counts,
+            lists,
+            work,
             rows: self.rows() as u32,
             experts: experts.experts as u32,
             top_k: experts.top_k as u32,
