@@ -105,7 +105,7 @@ template <int R, int E, int WR, int WE, int CHUNK, int STAGES> DEVICE void route
 }
 // `src/kernels/experts.rs` has the same numbers.
 EARLY_KERNEL(router_1, Router, 128) { router<1, 1, 1, 4, 256, 8>(a); }
-EARLY_KERNEL(router_8, Router, 128) { router<8, 4, 1, 4, 128, 4>(a); }
+EARLY_KERNEL(router_8, Router, 128) { router<8, 4, 1, 4, 128, 6>(a); }
 EARLY_KERNEL(router_32, Router, 512) { router<8, 8, 4, 4, 128, 3>(a); }
 
 // A warp per row. What it looks at of an expert is written by the same lane: no barriers.

@@ -101,9 +101,16 @@ impl Layer {
 fn every_form_of_the_router_gives_the_bits_of_plain_loops_whatever_its_shape() {
     let Some(bench) = Bench::open() else { return };
     let mut random = Random(5);
-    for shape in
-        [[1, 128, 256], [1, 5, 40], [3, 5, 8], [3, 33, 1064], [8, 16, 128], [70, 130, 200], [33, 60, 392]]
-    {
+    for shape in [
+        [1, 128, 256],
+        [1, 5, 40],
+        [3, 5, 8],
+        [3, 33, 1064],
+        [8, 16, 128],
+        [70, 130, 200],
+        [33, 60, 392],
+        [2, 6, 2088],
+    ] {
         let layer = Layer::random(&mut random, shape);
         let want = bits(&layer.expected());
         for (form, kernel) in bench.kernels.experts.routers.iter().enumerate() {

@@ -29,7 +29,7 @@ struct Form {
 /// By ascending rows. A block of many rows reads less, but there are few blocks.
 const FORMS: [Form; 3] = [
     Form { name: "router_1", from: 0, rows: 1, experts: 4, threads: 128, chunk: 256, stages: 8 },
-    Form { name: "router_8", from: 2, rows: 8, experts: 16, threads: 128, chunk: 128, stages: 4 },
+    Form { name: "router_8", from: 2, rows: 8, experts: 16, threads: 128, chunk: 128, stages: 6 },
     Form { name: "router_32", from: 1024, rows: 32, experts: 32, threads: 512, chunk: 128, stages: 3 },
 ];
 
