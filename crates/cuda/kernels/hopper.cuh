@@ -73,6 +73,17 @@ ADD_PANEL(32, PLACES_16, "%16,%17,%18,%19", "%20", RESULTS_16(d))
 ADD_PANEL(64, PLACES_32, "%32,%33,%34,%35", "%36", RESULTS_16(d) COMMA RESULTS_16(d + 4))
 ADD_PANEL(128, PLACES_64, "%64,%65,%66,%67", "%68", RESULTS_64(d))
 ADD_PANEL(256, PLACES_128, "%128,%129,%130,%131", "%132", RESULTS_64(d) COMMA RESULTS_64((d + 16)))
+// The same with A in a K-major panel.
+#define ADD_PANELS(columns, places, a_place, b_place, results)                                        \
+    DEVICE void add_panels(float (&d)[columns / 8][4], u64 a, u64 b) {                                \
+        asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"                                       \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 "                \
+                     "{" places "}, " a_place ", " b_place ", p, 1, 1, 0, 0;\n}"                      \
+                     : results                                                                        \
+                     : "l"(a), "l"(b));                                                               \
+    }
+ADD_PANELS(64, PLACES_32, "%32", "%33", RESULTS_16(d) COMMA RESULTS_16(d + 4))
+ADD_PANELS(128, PLACES_64, "%64", "%65", RESULTS_64(d))
 DEVICE void product_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits until at most N committed groups are under way.

@@ -1,5 +1,5 @@
 // y[row][n] = sum over k of w[n][k] * x[row][k]: bf16 in, f32 sums. The judge of the library's products, what runs where that
-// library is missing, and the product of experts. Outputs are staged like rows; `product.cuh` says the rest.
+// library is missing, and the product of experts (on Hopper, those with few rows). Outputs are staged like rows; `product.cuh` says the rest.
 // WIDE_STAGES, set at compile time, is what fits into shared memory.
 
 template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear &a) {

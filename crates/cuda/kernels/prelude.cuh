@@ -14,13 +14,15 @@ typedef int i32;
 
 // A kernel that begins when the one before it is done, and one that does so itself with `after_the_kernel_before`: until then it may read
 // what no kernel of its step writes. Either lets the next one's blocks take their places early (see `Stream::launch`).
-#define KERNEL(name, Arguments, threads) KERNEL_THAT(after_the_kernel_before(), name, Arguments, threads)
-#define EARLY_KERNEL(name, Arguments, threads) KERNEL_THAT((void)0, name, Arguments, threads)
-#define KERNEL_THAT(begins, name, Arguments, threads)                                                    \
-    DEVICE void name##_body(const Arguments &a);                                                         \
-    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Arguments a) { \
-        let_the_next_kernel_come(), begins, name##_body(a);                                              \
-    }                                                                                                    \
+// Registers are shared out such that a multiprocessor holds one block at least, or two.
+#define KERNEL(name, Arguments, threads) KERNEL_THAT(after_the_kernel_before(), name, Arguments, threads, 1)
+#define EARLY_KERNEL(name, Arguments, threads) KERNEL_THAT((void)0, name, Arguments, threads, 1)
+#define EARLY_KERNEL_OF_TWO(name, Arguments, threads) KERNEL_THAT((void)0, name, Arguments, threads, 2)
+#define KERNEL_THAT(begins, name, Arguments, threads, blocks)                                                 \
+    DEVICE void name##_body(const Arguments &a);                                                              \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Arguments a) { \
+        let_the_next_kernel_come(), begins, name##_body(a);                                                   \
+    }                                                                                                         \
     DEVICE void name##_body(const Arguments &a)
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
 #define DEVICE __device__ __forceinline__
@@ -68,6 +70,22 @@ DEVICE void multiply(float *d, const u32 *a, const u32 *b) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// Over a warp.
+DEVICE u32 warp_max(u32 v) {
+    u32 r;
+    asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(v));
+    return r;
+}
+DEVICE u32 warp_min(u32 v) {
+    u32 r;
+    asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(v));
+    return r;
+}
+DEVICE u32 warp_total(u32 v) {
+    u32 r;
+    asm volatile("redux.sync.add.u32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(v));
+    return r;
 }
 DEVICE float power2(float x) {
     float y;

@@ -7,7 +7,8 @@
 //   block   BM outputs x BN rows x one slice; THREADS / 32 warps that share the outputs evenly
 //   rows    64 inputs at a time: 128 bytes each, whose 16-byte pieces are swizzled by the row
 //
-// With experts, block y is an expert: its weights follow those of the expert before, and its rows are a list.
+// With experts, block z is an item of work, a tile of one expert's rows: they are a part of a list, and its weights follow those of the
+// expert before. How many items there are is known on the device alone; the last blocks may have nothing to do.
 
 struct Linear {
     const void *w;        // [experts][n][k] bf16, or packed records
@@ -16,8 +17,8 @@ struct Linear {
     void *y;              // [rows][n], bf16 or f32
     float *partial;       // [slices][tiles][BM * BN]: sums of slices, when there are several
     u32 *finished;        // [tiles], zero between launches
-    const u32 *lists;     // [experts][rows]: which rows an expert computes, or null: all
-    const u32 *counts;    // [experts]: how many
+    const u32 *lists;     // [rows]: rows sorted by expert, or null: there are no experts
+    const uint4 *work;    // [gridDim.z]: expert, first place in the lists, how many rows
     u32 n, rows, k;
     u32 slices;
     u32 input_share;      // row r of y reads row r / input_share of x
@@ -27,18 +28,20 @@ struct Linear {
 // What a block computes.
 struct Share {
     u32 expert, slice, slices;
-    u32 rows, n0, m0;      // rows in all; the block's first output and row
+    u32 n0, m0, rows;      // its first output and row, and where rows end: those of its expert's tile, or all
     u32 blocks;            // of 64 inputs, in all
     u32 first, count;      // those of the slice
-    const u32 *list;       // the expert's rows, or null
 };
 template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
     Share s;
-    s.expert = a.lists ? blockIdx.y : 0, s.slice = a.lists ? 0 : blockIdx.y, s.slices = a.lists ? 1 : a.slices;
-    s.rows = a.lists ? a.counts[s.expert] : a.rows, s.n0 = blockIdx.x * BM, s.m0 = blockIdx.z * BN;
+    s.expert = 0, s.slice = blockIdx.y, s.slices = a.slices;
+    s.n0 = blockIdx.x * BM, s.m0 = blockIdx.z * BN, s.rows = a.rows;
+    if (a.lists) {
+        const uint4 item = a.work[blockIdx.z];
+        s.expert = item.x, s.m0 = item.y, s.rows = item.y + item.z;
+    }
     s.blocks = (a.k + 63) / 64;
     s.first = (u32)((u64)s.slice * s.blocks / s.slices), s.count = (u32)((s.slice + 1ull) * s.blocks / s.slices) - s.first;
-    s.list = a.lists ? a.lists + (u64)s.expert * a.rows : nullptr;
     return s;
 }
 
@@ -57,7 +60,7 @@ template <int BN, int THREADS = 128> DEVICE Sources<BN, THREADS> find_rows(const
 #pragma unroll
     for (int i = 0; i < Own::COUNT; i++) {
         u32 m = s.m0 + (threadIdx.x / 8 + i * Own::AT_ONCE) % BN;
-        sources.begin[i] = m < s.rows ? (s.list ? s.list[m] : m) / a.input_share * (a.k / 8) : Own::FEW ? NO_ROW : 0;
+        sources.begin[i] = m < s.rows ? (a.lists ? a.lists[m] : m) / a.input_share * (a.k / 8) : Own::FEW ? NO_ROW : 0;
     }
     return sources;
 }
@@ -159,7 +162,7 @@ template <int BM, int MT, int NT, int THREADS = 128> DEVICE void finish(const Li
             for (int e = 0; e < 4; e++) {
                 u32 n = s.n0 + warp * (BM / (THREADS / 32)) + i * 16 + lane / 4 + e / 2 * 8, m = s.m0 + j * 8 + lane % 4 * 2 + e % 2;
                 if (n >= a.n || m >= s.rows) continue;
-                u64 at = (u64)(s.list ? s.list[m] : m) * a.n + n;
+                u64 at = (u64)(a.lists ? a.lists[m] : m) * a.n + n;
                 if (narrowed) ((bf16 *)a.y)[at] = narrow(sums[i][j][e]);
                 else ((float *)a.y)[at] = sums[i][j][e];
             }

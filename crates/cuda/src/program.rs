@@ -1,17 +1,17 @@
-//! A plan on a device: each operation becomes launches. A match over operations, nothing else.
+//! A plan on a device: each operation becomes launches. A match over operations, nothing else. `experts`: those of mixtures of experts.
+
+mod experts;
 
 use ropeway_model::DecoderSpec;
-use ropeway_model::spec::{ExpertsSpec, QkNorm, RopeLayout};
+use ropeway_model::spec::{QkNorm, RopeLayout};
 
 use crate::blas::Operands;
 use crate::driver::{Address, Buffer, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{
-    Attend, Combine, Embed, Gate, Kernels, Lists, Pick, Residual, Route, RouteShape, Router, activation_kind,
-};
+use crate::kernels::{Attend, Embed, Gate, Kernels, Pick, Residual, Route, RouteShape, activation_kind};
 use crate::packed::{EmbedPacked, PackedForm};
 use crate::plan::{Add, Form, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
-use crate::products::{self, ProductKey, Products, Summands};
+use crate::products::{ProductKey, Products, Summands};
 use crate::sections::{Decodes, Filled, Sections};
 use crate::shape::{ModelShape, RowClass, StepShape};
 use crate::weights::Weights;
@@ -228,16 +228,6 @@ impl Run<'_> {
         products.run(stream, &kernels.products, key, operands)
     }
 
-    fn expert_linear(&self, matrix: MatrixId, from: Slot, to: Slot, top_k: usize) -> Result<(), CudaError> {
-        let Program { stream, kernels, weights, workspace, products, plan, .. } = self.program;
-        let operands = Operands { w: weights.matrix(matrix), x: workspace.slot(from), y: workspace.slot(to) };
-        // Only the first product reads tokens; the second reads what the first gave for each pair.
-        let share = if from == Slot::Normed { top_k } else { 1 };
-        let lists = products::Lists { lists: workspace.expert_lists, counts: workspace.expert_counts, share };
-        let pairs = self.rows() * top_k;
-        products.run_experts(stream, &kernels.products, plan.matrix(matrix), pairs, operands, lists)
-    }
-
     fn route(
         &self,
         layer: usize,
@@ -310,50 +300,9 @@ impl Run<'_> {
             kind: activation_kind(plan.activation),
         };
         let each = if let RowsOf::Pairs(top_k) = rows { top_k } else { 1 };
-        let shape = blocks([self.rows() * each, width.div_ceil(8 * 256), 1], 256, 0);
+        // Eight values a thread. An expert is narrow, and has no use for most threads of a full block.
+        let threads = width.div_ceil(8).next_multiple_of(32).min(256);
+        let shape = blocks([self.rows() * each, width.div_ceil(8 * threads), 1], threads as u32, 0);
         Ok(stream.launch(&kernels.gate, shape, &arguments)?)
-    }
-
-    fn choose_experts(
-        &self,
-        router: VectorId,
-        norm: VectorId,
-        experts: ExpertsSpec,
-    ) -> Result<(), CudaError> {
-        let Program { stream, kernels, model, weights, workspace, constants, .. } = self.program;
-        let arguments = Router {
-            hidden: self.hidden,
-            norm: weights.vector(Some(norm)),
-            w: weights.vector(Some(router)),
-            experts_of: workspace.experts_of,
-            weights: workspace.expert_weights,
-            width: model.hidden as u32,
-            experts: experts.experts as u32,
-            top_k: experts.top_k as u32,
-            eps: constants.eps,
-            normalise: u32::from(experts.normalise),
-        };
-        let shape = blocks([self.rows(), 1, 1], 256, (model.hidden + experts.experts) * 4);
-        stream.launch(&kernels.router, shape, &arguments)?;
-        let arguments = Lists {
-            experts_of: workspace.experts_of,
-            lists: workspace.expert_lists,
-            counts: workspace.expert_counts,
-            pairs: (self.rows() * experts.top_k) as u32,
-        };
-        Ok(stream.launch(&kernels.lists, blocks([experts.experts, 1, 1], 256, 0), &arguments)?)
-    }
-
-    fn combine(&self, experts: ExpertsSpec) -> Result<(), CudaError> {
-        let Program { stream, kernels, model, workspace, .. } = self.program;
-        let arguments = Combine {
-            results: workspace.expert_results,
-            weights: workspace.expert_weights,
-            branch: workspace.branch,
-            width: model.hidden as u32,
-            top_k: experts.top_k as u32,
-        };
-        let shape = blocks([self.rows(), model.hidden.div_ceil(256), 1], 256, 0);
-        Ok(stream.launch(&kernels.combine, shape, &arguments)?)
     }
 }

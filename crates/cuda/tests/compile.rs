@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use ropeway_cuda::compile::{Compiler, Source};
 use ropeway_cuda::encoder::kernels::{EncoderConstants, sources as encoder_sources};
-use ropeway_cuda::kernels::{Constants, sources};
+use ropeway_cuda::kernels::{Constants, linear_warpgroups_source, sources};
 use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::libraries::Search;
 use ropeway_cuda::packed::{PackedForm, packed_source, warpgroups_source};
@@ -94,17 +94,16 @@ fn prompts_on_hopper_spill_nothing_and_their_products_run_side_by_side() {
 }
 
 #[test]
-fn packed_products_by_warpgroups_spill_nothing_and_run_behind_the_unpacking() {
+fn products_by_warpgroups_spill_nothing_and_run_behind_copies_and_unpacking() {
     let library = match Search::from_environment().compiler(13) {
         Ok(library) => library,
         Err(missing) => return println!("skipped: {missing}"),
     };
     let compiler = Compiler::new(library, 90, None).expect("a compiler");
-    for form in PackedForm::ALL {
-        let source = warpgroups_source(form);
+    for source in PackedForm::ALL.map(warpgroups_source).into_iter().chain([linear_warpgroups_source()]) {
         let log = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}")).log;
-        assert_eq!(spills(&log), 0, "{form:?}: {log}");
-        assert!(!log.contains("warning") && !log.contains("serialized"), "{form:?}: {log}");
-        println!("{form:?}: {log}");
+        assert_eq!(spills(&log), 0, "{}, {:?}: {log}", source.name, source.defines);
+        assert!(!log.contains("warning") && !log.contains("serialized"), "{}: {log}", source.name);
+        println!("{}, {:?}: {log}", source.name, source.defines);
     }
 }

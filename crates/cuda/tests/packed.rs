@@ -192,19 +192,21 @@ struct Product<'a> {
     x: &'a Buffer,
     rows: usize,
     slices: usize,
-    /// Lists and counts of experts.
-    experts: Option<[&'a Buffer; 2]>,
+    /// The lists of experts, and the work on them.
+    experts: Option<&'a Work>,
 }
 
 impl Product<'_> {
     fn results(&self, bench: &Bench) -> Vec<u8> {
-        let Matrix { outputs, inputs, copies, .. } = *self.matrix;
+        let Matrix { outputs, inputs, .. } = *self.matrix;
         let tiles = [outputs.div_ceil(self.kernel.outputs), self.rows.div_ceil(self.kernel.rows)];
         let tile_bytes = self.kernel.outputs * self.kernel.rows * 4;
         let partial = bench.allocate(self.slices * tiles[0] * tiles[1] * tile_bytes);
         let finished = bench.zeros(tiles[0] * tiles[1] * 4);
         let y = bench.zeros(self.rows * outputs * 4);
-        let [lists, counts] = self.experts.map_or([Address::NULL; 2], |both| both.map(Buffer::address));
+        let (lists, work) = self
+            .experts
+            .map_or((Address::NULL, Address::NULL), |work| (work.lists.address(), work.items.address()));
         let arguments = Linear {
             w: self.w,
             units: self.matrix.units(self.w, 0),
@@ -213,7 +215,7 @@ impl Product<'_> {
             partial: partial.address(),
             finished: finished.address(),
             lists,
-            counts,
+            work,
             n: outputs as u32,
             rows: self.rows as u32,
             k: inputs as u32,
@@ -221,8 +223,8 @@ impl Product<'_> {
             input_share: if self.experts.is_some() { 2 } else { 1 },
             narrowed: 0,
         };
-        let across = if self.experts.is_some() { copies } else { self.slices };
-        let grid = [tiles[0], across, tiles[1]].map(|side| side as u32);
+        let items = self.experts.map_or(tiles[1], |work| work.items.bytes() / 16);
+        let grid = [tiles[0], self.slices, items].map(|side| side as u32);
         let shape = Shape { grid, threads: self.kernel.threads, shared_bytes: self.kernel.shared };
         bench.stream.launch(&self.kernel.f32, shape, &arguments).expect("a launch");
         bench.download(&y)
@@ -279,6 +281,27 @@ fn a_packed_product_has_the_bits_of_the_plain_one_whatever_its_shape() {
     }
 }
 
+/// Rows sorted by expert, and the tiles that they are multiplied in.
+struct Work {
+    lists: Buffer,
+    items: Buffer,
+}
+
+impl Work {
+    fn new(bench: &Bench, rows_of: &[Vec<u32>], tile: usize) -> Self {
+        let (mut lists, mut items) = (Vec::new(), Vec::new());
+        for (expert, rows) in rows_of.iter().enumerate() {
+            for rows in rows.chunks(tile) {
+                items.extend([expert as u32, lists.len() as u32, rows.len() as u32, 0]);
+                lists.extend_from_slice(rows);
+            }
+        }
+        items.extend([0; 4]);
+        let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        Self { lists: bench.upload(&bytes(&lists)), items: bench.upload(&bytes(&items)) }
+    }
+}
+
 #[test]
 fn packed_experts_compute_the_rows_of_their_lists() {
     let Some(bench) = Bench::open() else { return };
@@ -286,20 +309,14 @@ fn packed_experts_compute_the_rows_of_their_lists() {
     for form in PackedForm::ALL {
         let (experts, pairs) = (3, 50);
         let matrix = Matrix::random(&mut random, form, [experts, 36, 96]);
-        let (mut lists, mut counts) = (vec![0u32; experts * pairs], vec![0u32; experts]);
-        for pair in 0..pairs {
-            let expert = random.below(experts);
-            lists[expert * pairs + counts[expert] as usize] = pair as u32;
-            counts[expert] += 1;
-        }
-        let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-        let (lists, counts) = (bench.upload(&bytes(&lists)), bench.upload(&bytes(&counts)));
+        let mut rows_of = vec![Vec::new(); experts];
+        (0..pairs).for_each(|pair| rows_of[random.below(experts)].push(pair));
         let packed = bench.upload(&matrix.bytes);
         let plain = matrix.unpacked(&bench, &packed);
-        let x = random_rows(&mut random, &bench, pairs / 2 * matrix.inputs);
-        let product = |kernel, w: &Buffer| {
-            let experts = Some([&lists, &counts]);
-            let (w, rows, slices) = (w.address(), pairs, 1);
+        let x = random_rows(&mut random, &bench, pairs as usize / 2 * matrix.inputs);
+        let product = |kernel: &LinearKernel, w: &Buffer| {
+            let work = Work::new(&bench, &rows_of, kernel.rows);
+            let (w, rows, slices, experts) = (w.address(), pairs as usize, 1, Some(&work));
             Product { matrix: &matrix, kernel, w, x: &x, rows, slices, experts }.results(&bench)
         };
         let judged = product(&bench.kernels.products.linear[1], &plain);

@@ -101,7 +101,7 @@ impl EncoderKernels {
             attend: encode.function("encode_attend", attend_shared)?,
             activate: encode.function("encode_activate", 0)?,
             pool: encode.function("encode_pool", 0)?,
-            products: ProductKernels::load(linear, Vec::new(), shared_bytes)?,
+            products: ProductKernels::load(linear, None, Vec::new(), shared_bytes)?,
             row_threads: row_threads(spec.hidden) as u32,
             attend_shared,
         })

@@ -1,10 +1,11 @@
 //! The kernels: their sources, compiled and loaded, and the arguments they take, field for field as in `kernels/*.cu`.
 //!
-//! `attention`: how attention fits into shared memory; `products`: those of matrix products; `route`: how heads are shared out.
+//! `attention`: how attention fits into shared memory; `experts`: how their work is shared out; `products`: those of matrix products; `route`: how heads are shared out.
 
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
 mod attention;
+mod experts;
 mod products;
 mod route;
 
@@ -12,8 +13,9 @@ use ropeway_model::spec::Activation;
 use sha2::{Digest, Sha256};
 
 pub use self::attention::AttendShape;
+pub use self::experts::{ExpertKernels, ExpertTiles, RouterKernel};
 pub(crate) use self::products::linear_source;
-pub use self::products::{LinearKernel, ProductKernels};
+pub use self::products::{LinearKernel, ProductKernels, linear_warpgroups_source};
 pub use self::route::{RouteKernel, RouteShape};
 
 use crate::compile::{Compiler, Source};
@@ -83,7 +85,7 @@ arguments! {
     Randomise { values: Address, count: u64, seed: u32, amount: f32, }
     /// `product.cuh`.
     Linear {
-        w: Address, units: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, counts: Address,
+        w: Address, units: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, work: Address,
         n: u32, rows: u32, k: u32, slices: u32, input_share: u32, narrowed: u32,
     }
     /// `route.cu`.
@@ -100,11 +102,19 @@ arguments! {
     }
     /// `experts.cu`.
     Router {
-        hidden: Address, norm: Address, w: Address, experts_of: Address, weights: Address,
-        width: u32, experts: u32, top_k: u32, eps: f32, normalise: u32,
+        hidden: Address, norm: Address, w: Address, logits: Address, counts: Address,
+        width: u32, rows: u32, experts: u32, eps: f32,
     }
     /// `experts.cu`.
-    Lists { experts_of: Address, lists: Address, counts: Address, pairs: u32, }
+    PickExperts {
+        logits: Address, experts_of: Address, weights: Address, counts: Address, lists: Address, work: Address,
+        rows: u32, experts: u32, top_k: u32, normalise: u32,
+    }
+    /// `experts.cu`.
+    Lists {
+        experts_of: Address, counts: Address, lists: Address, work: Address,
+        pairs: u32, experts: u32, tile: u32, items: u32,
+    }
     /// `experts.cu`.
     Combine { results: Address, weights: Address, branch: Address, width: u32, top_k: u32, }
     /// `sample.cu`.
@@ -230,9 +240,7 @@ pub struct Kernels {
     pub route_any: Function,
     pub attend_decode: DecodeKernels,
     pub attend_prompt: PromptKernel,
-    pub router: Function,
-    pub lists: Function,
-    pub combine: Function,
+    pub experts: ExpertKernels,
     pub survey: Function,
     pub adjust: Function,
     pub choose: Function,
@@ -243,14 +251,11 @@ pub struct Kernels {
 pub struct Variants<'a> {
     /// Packed forms that products are needed of.
     pub forms: &'a [PackedForm],
-    /// Whether packed products by warpgroups are loaded, too.
+    /// Whether products by warpgroups are loaded, too.
     pub warpgroups: bool,
     /// What prompts attend with.
     pub prompts: PromptForm,
 }
-
-/// Dynamic shared memory of the router at most: a row of 16,384 values and a logit for each expert.
-const ROUTER_SHARED: usize = 72 << 10;
 
 impl Kernels {
     /// Compiles what the cache does not have, and loads all.
@@ -264,6 +269,7 @@ impl Kernels {
         let mut sources = sources(constants, prompts)?;
         sources.extend(forms.iter().map(|form| packed_source(*form, constants.shared_bytes)));
         sources.extend(forms.iter().filter(|_| warpgroups).map(|form| warpgroups_source(*form)));
+        sources.extend(warpgroups.then(linear_warpgroups_source));
         let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
         let [rows, linear, route, attend, short, prompt, experts, sample, packed @ ..] = &modules[..] else {
@@ -271,6 +277,7 @@ impl Kernels {
         };
         let shared_bytes = constants.shared_bytes;
         let (packed, by_warpgroups) = packed.split_at(forms.len());
+        let linear_by_warpgroups = by_warpgroups.get(forms.len());
         let packed = packed.iter().zip(forms).enumerate().map(|(index, (module, form))| {
             PackedKernels::load(module, by_warpgroups.get(index), *form, shared_bytes)
         });
@@ -283,14 +290,17 @@ impl Kernels {
             gate: rows.function("gate", 0)?,
             copy_blocks: rows.function("copy_blocks", 0)?,
             move_block: rows.function("move_block", 0)?,
-            products: ProductKernels::load(linear, packed.collect::<Result<_, _>>()?, shared_bytes)?,
+            products: ProductKernels::load(
+                linear,
+                linear_by_warpgroups,
+                packed.collect::<Result<_, _>>()?,
+                shared_bytes,
+            )?,
             route: RouteKernel::load(route, constants.head_dim)?,
             route_any: route.function("route_any", 0)?,
             attend_decode: DecodeKernels::find([attend, short], constants.attend_shape()?)?,
             attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
-            router: experts.function("router", ROUTER_SHARED)?,
-            lists: experts.function("lists", 0)?,
-            combine: experts.function("combine", 0)?,
+            experts: ExpertKernels::load(experts)?,
             survey: sample.function("survey", 0)?,
             adjust: sample.function("adjust", 0)?,
             choose: sample.function("choose", 0)?,

@@ -18,6 +18,12 @@ pub(crate) fn linear_source(shared_bytes: usize) -> Source {
     product_source("linear", include_str!("../../kernels/linear.cu"), defines)
 }
 
+/// The source of products of plain weights by warpgroups, for Hopper alone.
+pub fn linear_warpgroups_source() -> Source {
+    let parts = [include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/linear_hopper.cu")];
+    product_source("linear_hopper", &parts.join("\n"), Vec::new())
+}
+
 /// One form of the own product: rows that a block computes.
 #[derive(Debug)]
 pub struct LinearKernel {
@@ -63,6 +69,19 @@ const TILES: [Tile; 3] = [
     WIDE,
 ];
 
+/// As in `linear_hopper.cu`. A multiprocessor holds two blocks.
+const WARPGROUPS: [Tile; 2] = [
+    Tile { names: ["linear_128x64"; 2], outputs: 128, rows: 64, stages: 4 },
+    Tile { names: ["linear_128x128"; 2], outputs: 128, rows: 128, stages: 3 },
+];
+
+/// Rows of the tiles that experts' products of every form have, on any GPU and on Hopper.
+const EXPERT_ROWS: [usize; 3] = [8, 32, 128];
+const EXPERT_ROWS_BY_WARPGROUPS: [usize; 4] = [8, 32, 64, 128];
+
+/// Outputs of a block of warpgroups that experts' products use: most of them have some hundred.
+const EXPERT_OUTPUTS: usize = 128;
+
 impl Tile {
     /// Stages that fit, all of them on large GPUs.
     fn stages_in(&self, shared_bytes: usize) -> usize {
@@ -73,11 +92,11 @@ impl Tile {
         (self.outputs + self.rows) * BLOCK_BYTES
     }
 
-    fn load(&self, module: &Module, shared_bytes: usize) -> Result<LinearKernel, CudaError> {
+    fn load(&self, module: &Module, threads: u32, shared_bytes: usize) -> Result<LinearKernel, CudaError> {
         let Tile { names: [name, narrow], outputs, rows, .. } = *self;
         let shared = self.stages_in(shared_bytes) * self.stage_bytes();
         let (f32, bf16) = (module.function(name, shared)?, module.function(narrow, shared)?);
-        Ok(LinearKernel { name, f32, bf16, outputs, rows, threads: 128, shared })
+        Ok(LinearKernel { name, f32, bf16, outputs, rows, threads, shared })
     }
 }
 
@@ -86,6 +105,8 @@ impl Tile {
 pub struct ProductKernels {
     /// Of plain weights, by ascending rows of a block.
     pub linear: Vec<LinearKernel>,
+    /// Of plain weights by warpgroups, for experts; empty on other GPUs than Hopper.
+    pub warpgroups: Vec<LinearKernel>,
     /// Random weights and inputs.
     pub randomise: Function,
     /// Those of each packed form that the model has.
@@ -93,17 +114,41 @@ pub struct ProductKernels {
 }
 
 impl ProductKernels {
-    /// From the compiled [`linear_source`].
+    /// From the compiled [`linear_source`] and, on Hopper, [`linear_warpgroups_source`].
     pub(crate) fn load(
         module: &Module,
+        warpgroups: Option<&Module>,
         packed: Vec<PackedKernels>,
         shared_bytes: usize,
     ) -> Result<Self, CudaError> {
+        let by_warpgroups = WARPGROUPS.iter().filter_map(|tile| Some((tile, warpgroups?)));
         Ok(Self {
-            linear: TILES.iter().map(|tile| tile.load(module, shared_bytes)).collect::<Result<_, _>>()?,
+            linear: TILES
+                .iter()
+                .map(|tile| tile.load(module, 128, shared_bytes))
+                .collect::<Result<_, _>>()?,
+            warpgroups: by_warpgroups
+                .map(|(tile, module)| tile.load(module, 256, shared_bytes))
+                .collect::<Result<_, _>>()?,
             randomise: module.function("randomise", 0)?,
             packed,
         })
+    }
+
+    /// Rows of the tiles that experts' products may have, ascending.
+    pub fn expert_rows(&self) -> &'static [usize] {
+        if self.warpgroups.is_empty() { &EXPERT_ROWS } else { &EXPERT_ROWS_BY_WARPGROUPS }
+    }
+
+    /// What multiplies tiles of so many rows for experts: warpgroups where there are many, since reading weights takes longer than few.
+    pub fn of_experts(&self, form: Form, rows: usize) -> &LinearKernel {
+        let by_warpgroups = match form {
+            Form::Bf16 => &self.warpgroups,
+            Form::Packed(form) => &self.packed(form).warpgroups,
+        };
+        let many = by_warpgroups.iter().find(|tile| tile.rows == rows && tile.outputs == EXPERT_OUTPUTS);
+        let tile = many.or_else(|| self.tiles(form).iter().find(|tile| tile.rows == rows));
+        tile.expect("every form has the tiles of experts")
     }
 
     /// Those of a packed form.

@@ -23,7 +23,7 @@ pub use self::tune::{Bench, Wanted};
 use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch};
 use crate::driver::{Address, Shape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Linear, LinearKernel, ProductKernels};
+use crate::kernels::{ExpertTiles, Linear, LinearKernel, ProductKernels};
 use crate::packed::{PackedForm, RECORD_INPUTS, STRIP, Unpack};
 use crate::plan::{Form, MatrixPlan, Results};
 use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES, Workspace};
@@ -51,10 +51,12 @@ struct Choice {
 /// Operands of a product whose rows are not a plain sequence: experts.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists {
-    /// `[experts][pairs]`.
+    /// `[pairs]`, sorted by expert.
     pub lists: Address,
-    /// `[experts]`.
-    pub counts: Address,
+    /// What is computed together: so many items as `tiles` has.
+    pub work: Address,
+    /// How many pairs an item has at most, and how many items there may be.
+    pub tiles: ExpertTiles,
     /// Row r of the results reads row r / share of the input.
     pub share: usize,
 }
@@ -241,7 +243,7 @@ impl Products {
                 partial: self.scratch.address,
                 finished: self.finished,
                 lists: Address::NULL,
-                counts: Address::NULL,
+                work: Address::NULL,
                 n: key.outputs as u32,
                 rows: rows as u32,
                 k: key.inputs as u32,
@@ -266,8 +268,8 @@ impl Products {
         operands: Operands,
         lists: Lists,
     ) -> Result<(), CudaError> {
-        // Few pairs reach an expert in a small step; a block without any ends at once.
-        let kernel = kernel_for(kernels.tiles(matrix.form), pairs.div_ceil(matrix.copies).max(8) * 2);
+        let Lists { lists, work, tiles, share } = lists;
+        let kernel = kernels.of_experts(matrix.form, tiles.rows);
         let arguments = Linear {
             w: operands.w,
             units: units(matrix.form, operands.w, matrix.copies, [matrix.outputs, matrix.inputs]),
@@ -275,16 +277,16 @@ impl Products {
             y: operands.y,
             partial: self.scratch.address,
             finished: self.finished,
-            lists: lists.lists,
-            counts: lists.counts,
+            lists,
+            work,
             n: matrix.outputs as u32,
             rows: pairs as u32,
             k: matrix.inputs as u32,
             slices: 1,
-            input_share: lists.share as u32,
+            input_share: share as u32,
             narrowed: u32::from(matrix.results == Results::Bf16),
         };
-        let tiles = [matrix.outputs.div_ceil(kernel.outputs), matrix.copies, pairs.div_ceil(kernel.rows)];
+        let tiles = [matrix.outputs.div_ceil(kernel.outputs), 1, tiles.most];
         launch_linear(stream, kernel, matrix.results, tiles, &arguments)
     }
 }

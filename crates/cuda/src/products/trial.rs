@@ -60,7 +60,8 @@ impl Laboratory {
         let packed = packed.iter().zip(forms).enumerate().map(|(index, (module, form))| {
             PackedKernels::load(module, warpgroups.get(index), *form, shared_bytes)
         });
-        let kernels = ProductKernels::load(&modules[0], packed.collect::<Result<_, _>>()?, shared_bytes)?;
+        let kernels =
+            ProductKernels::load(&modules[0], None, packed.collect::<Result<_, _>>()?, shared_bytes)?;
         let stream = device.stream()?;
         Ok(Self { stream, kernels })
     }

@@ -77,6 +77,9 @@ static inline void multiply_panel(float (&d)[8][4], const u32 (&a)[4], u64 b, bo
 template <int N> static void add_panel(float (&d)[N][4], const u32 (&a)[4], u64 b) {
     emulator::current->products.push_back({&d[0][0], a, 0, b, N * 8, true, false});
 }
+template <int N> static void add_panels(float (&d)[N][4], u64 a, u64 b) {
+    emulator::current->products.push_back({&d[0][0], nullptr, a, b, N * 8, true, false});
+}
 static inline void product_begin() { emulator::pause(emulator::WARP); }
 static inline void product_commit() { emulator::current->product_groups.push_back(emulator::current->products.size()); }
 template <int N> static void product_wait() {

@@ -29,6 +29,7 @@ typedef int32_t i32;
 #define LANES_ALL 0xffffffffu
 #define KERNEL(name, Arguments, threads) KERNEL_THAT(false, name, Arguments)
 #define EARLY_KERNEL(name, Arguments, threads) KERNEL_THAT(true, name, Arguments)
+#define EARLY_KERNEL_OF_TWO(name, Arguments, threads) KERNEL_THAT(true, name, Arguments)
 #define KERNEL_THAT(begins_early, name, Arguments)                                             \
     static void name##_body(const Arguments &a);                                               \
     extern "C" void name(const void *p) { name##_body(*(const Arguments *)p); }                \
@@ -244,6 +245,16 @@ static inline u32 __ballot_sync(u32, bool v) {
 }
 
 // --- the prelude's instructions ---
+template <class Reduce> static u32 reduce_warp(u32 v, Reduce reduce) {
+    emulator::deposit(&v, 1);
+    u32 r = *emulator::of_lane<u32>(0);
+    for (int lane = 1; lane < 32; lane++) r = reduce(r, *emulator::of_lane<u32>(lane));
+    emulator::pause(emulator::WARP);
+    return r;
+}
+static inline u32 warp_max(u32 v) { return reduce_warp(v, [](u32 a, u32 b) { return std::max(a, b); }); }
+static inline u32 warp_min(u32 v) { return reduce_warp(v, [](u32 a, u32 b) { return std::min(a, b); }); }
+static inline u32 warp_total(u32 v) { return reduce_warp(v, [](u32 a, u32 b) { return a + b; }); }
 static inline void copy16(void *to, const void *from, bool valid) { emulator::begin_copy({to, from, 16, valid}); }
 static inline void copy4(void *to, const void *from, bool valid) { emulator::begin_copy({to, from, 4, valid}); }
 static inline void copy16_if(void *to, const void *from, bool wanted) { if (wanted) copy16(to, from, true); }
