@@ -89,7 +89,8 @@ pub fn load(
     let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
     let prompts = PromptForm::fastest(device.properties(), spec.head_dim);
     let warpgroups = has_warpgroups(device.properties());
-    let variants = Variants { forms: &plan.packed_forms(), warpgroups, prompts };
+    let experts = plan.most_experts() > 0;
+    let variants = Variants { forms: &plan.packed_forms(), warpgroups, experts, prompts };
     let kernels = Kernels::load(&device, &compiler, compiled_for(spec, &device, options), variants)?;
     let weights =
         Weights::upload(&stream, &kernels.products, spec, &plan, &from, options.quantize, progress)?;

@@ -253,6 +253,8 @@ pub struct Variants<'a> {
     pub forms: &'a [PackedForm],
     /// Whether products by warpgroups are loaded, too.
     pub warpgroups: bool,
+    /// Whether there are experts, who alone multiply plain weights so.
+    pub experts: bool,
     /// What prompts attend with.
     pub prompts: PromptForm,
 }
@@ -265,14 +267,14 @@ impl Kernels {
         constants: Constants,
         variants: Variants<'_>,
     ) -> Result<Self, CudaError> {
-        let Variants { forms, warpgroups, prompts } = variants;
+        let Variants { forms, warpgroups, experts, prompts } = variants;
         let mut sources = sources(constants, prompts)?;
         sources.extend(forms.iter().map(|form| packed_source(*form, constants.shared_bytes)));
         sources.extend(forms.iter().filter(|_| warpgroups).map(|form| warpgroups_source(*form)));
-        sources.extend(warpgroups.then(linear_warpgroups_source));
+        sources.extend((warpgroups && experts).then(linear_warpgroups_source));
         let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
-        let [rows, linear, route, attend, short, prompt, experts, sample, packed @ ..] = &modules[..] else {
+        let [rows, linear, route, attend, short, prompt, mixture, sample, packed @ ..] = &modules[..] else {
             unreachable!("every source makes a module")
         };
         let shared_bytes = constants.shared_bytes;
@@ -300,7 +302,7 @@ impl Kernels {
             route_any: route.function("route_any", 0)?,
             attend_decode: DecodeKernels::find([attend, short], constants.attend_shape()?)?,
             attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
-            experts: ExpertKernels::load(experts)?,
+            experts: ExpertKernels::load(mixture)?,
             survey: sample.function("survey", 0)?,
             adjust: sample.function("adjust", 0)?,
             choose: sample.function("choose", 0)?,

@@ -26,7 +26,8 @@ impl Bench {
             kv: KvForm::Bf16,
             shared_bytes: device.properties().shared_bytes,
         };
-        let variants = Variants { forms: &PackedForm::ALL, warpgroups: true, prompts: PromptForm::Warps };
+        let variants =
+            Variants { forms: &PackedForm::ALL, warpgroups: true, experts: true, prompts: PromptForm::Warps };
         let kernels = Kernels::load(&device, &compiler, constants, variants).expect("kernels");
         Some(Self { stream: device.stream().expect("a stream"), kernels })
     }
