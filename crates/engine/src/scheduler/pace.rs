@@ -3,7 +3,7 @@
 //! ```text
 //! nobody streams                    throughput   2 x target, and at least what 98 % of the largest steps' speed takes
 //!   but others want the machine     contended    target, and at least what 90 % of the largest steps' speed takes
-//! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves
+//! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves: 1.5 x in every second step
 //! the others are more urgent        behind       0.3 of the target, and at least 1.25 x what they take by themselves
 //! more urgent ones came lately      expecting    0.3 of the target, and at least 2 x what every step costs, 4/3 x what the streams take
 //! the prompt has lost its share     target       --itl-target, and at least 4/3 x what the streams take by themselves
@@ -116,7 +116,7 @@ impl Pace {
         Self { target: target.as_secs_f64() }
     }
 
-    /// Seconds that a step with this prompt in it may take.
+    /// Seconds that a step with this prompt in it may take; 0 if it is not to be in the step.
     pub(super) fn allowed(self, judging: Judging<'_>, sequence: &Sequence, beside: Beside) -> f64 {
         let Beside { streams, awaited } = beside;
         if awaited == 0.0 && judging.contended {
@@ -130,7 +130,12 @@ impl Pace {
         let insisting = self.beside(streams);
         let (whole, lost) = judging.whole_and_lost(sequence);
         let patient = whole > self.target && lost < (PATIENCE * whole).max(IDLE * self.target);
-        if patient { gentle(awaited).min(insisting) } else { insisting }
+        if !patient {
+            return insisting;
+        }
+        let only_streams = awaited <= streams;
+        let allowed = if only_streams { gentle_in_turn(streams, judging.odd) } else { gentle(awaited) };
+        allowed.min(insisting)
     }
 
     /// Seconds that a step may take in which work that takes `unavoidable` seconds has to be done.
@@ -159,6 +164,12 @@ impl Pace {
     pub(super) fn slightly_beyond(self, unavoidable: f64) -> f64 {
         unavoidable + OPTIONAL * self.target.max(unavoidable)
     }
+}
+
+/// The same for one of many steps. Every second one is left to the streams: from steps with prompts alone nobody can tell what streams take
+/// by themselves, and each step that took a little longer would allow the next one even more.
+fn gentle_in_turn(others: f64, odd: bool) -> f64 {
+    if odd { gentle(others) + (gentle(others) - others) } else { 0.0 }
 }
 
 /// Seconds that a step may take that others wait for, who take `others` seconds of it themselves.

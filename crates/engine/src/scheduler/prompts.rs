@@ -218,6 +218,7 @@ impl Scheduler {
         let tokens = if is_timely { most } else { to_size(timely, before, sizes).min(most) };
         let tokens = if plan.is_empty() { self.with_rest(sequence.start(), tokens, most) } else { tokens };
         match tokens {
+            _ if allowed == 0.0 => Portion::NotWorthwhile,
             _ if timely.min(most) == 0 => Portion::NoTime,
             _ if tokens < open.min(most) => Portion::NotWorthwhile,
             _ => Portion::Of(tokens),

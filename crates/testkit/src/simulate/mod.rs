@@ -29,7 +29,7 @@ use crate::SimClock;
 use crate::readers::{Reader, Readers};
 pub use drafter::SimulatedDrafter;
 pub use report::{Experience, Found, Report};
-pub use timed::TimedExecutor;
+pub use timed::{GpuTimes, TimedExecutor};
 pub use timed_disk::{DiskModel, TimedDisk};
 pub use timeline::Timeline;
 pub use times::Times;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ropeway_engine::cost::{CostModel, Work};
-use ropeway_executor::{Batch, BlockId, Executor, ExecutorError, Guides, Limits, Row, Sampled, StepOutput};
+use ropeway_executor::{
+    Batch, BlockId, Chunk, Executor, ExecutorError, Guides, Limits, Row, Sampled, StepOutput,
+};
 
 use crate::SimClock;
 use crate::rng::mix;
@@ -21,6 +23,8 @@ pub struct TimedExecutor {
     cost: CostModel,
     /// The clock that passes; without one, a step takes no time at all.
     clock: Option<SimClock>,
+    /// What steps take where that is not in proportion to their work.
+    gpu: Option<GpuTimes>,
     /// What it takes to copy a block to or from a lower tier.
     copy: Duration,
     /// What the step in flight chose.
@@ -29,17 +33,49 @@ pub struct TimedExecutor {
     device: Duration,
 }
 
+/// What a GPU's steps take, in seconds; streams attend as the executor's cost says.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuTimes {
+    /// All but attention of a step that is computed as so many tokens: weights are read for few as for one.
+    pub step: fn(usize) -> f64,
+    /// Attention of a prompt's chunk after so many tokens, of so many: what few of them attend to is read by few blocks.
+    pub attention: fn(usize, usize) -> f64,
+}
+
 impl TimedExecutor {
     /// An executor whose steps take what `cost` says on `clock`, at the sizes that it computes.
     pub fn new(limits: Limits, cost: CostModel, clock: Option<SimClock>) -> Self {
         let cost = cost.with_sizes(limits.sizes);
-        Self { limits, cost, clock, copy: Duration::ZERO, sampled: Vec::new(), device: Duration::ZERO }
+        let (copy, sampled, device) = (Duration::ZERO, Vec::new(), Duration::ZERO);
+        Self { limits, cost, clock, gpu: None, copy, sampled, device }
     }
 
     /// The same, with blocks that take so long to be copied to or from a lower tier.
     pub fn with_copies(mut self, copy: Duration) -> Self {
         self.copy = copy;
         self
+    }
+
+    /// The same with a GPU's steps, which are not in proportion to their work.
+    pub fn with_times(mut self, times: GpuTimes) -> Self {
+        self.gpu = Some(times);
+        self
+    }
+
+    fn seconds(&self, batch: &Batch) -> f64 {
+        let chunk = |chunk: &Chunk| Work::chunk(chunk.start, chunk.tokens.len(), 0);
+        let work =
+            |chunks: &mut dyn Iterator<Item = &Chunk>| chunks.map(chunk).fold(Work::default(), Work::and);
+        let Some(times) = self.gpu else {
+            let rows = Work { rows: batch.rows.len(), ..Work::default() };
+            return self.cost.predict(rows.and(work(&mut batch.chunks.iter())));
+        };
+        let (prompts, streams): (Vec<&Chunk>, Vec<&Chunk>) =
+            batch.chunks.iter().partition(|chunk| chunk.tokens.len() > 1);
+        let attention = |chunk: &&Chunk| (times.attention)(chunk.start, chunk.tokens.len());
+        (times.step)(self.limits.sizes.computed(batch.tokens.len()))
+            + self.cost.attention(work(&mut streams.into_iter()))
+            + prompts.iter().map(attention).sum::<f64>()
     }
 
     fn pass(&self, time: Duration) {
@@ -56,11 +92,7 @@ impl Executor for TimedExecutor {
 
     fn launch(&mut self, batch: &Batch, _: &dyn Guides) -> Result<(), ExecutorError> {
         debug_assert_eq!(batch.check(&self.limits), Ok(()));
-        let mut work = Work { rows: batch.rows.len(), ..Work::default() };
-        for chunk in &batch.chunks {
-            work = work.and(Work::chunk(chunk.start, chunk.tokens.len(), 0));
-        }
-        self.device = Duration::from_secs_f64(self.cost.predict(work));
+        self.device = Duration::from_secs_f64(self.seconds(batch));
         self.pass(self.device);
         let follows = |row: &Row| next_token(batch.tokens[row.token], row.position, self.limits.vocab);
         self.sampled.clear();
