@@ -51,6 +51,8 @@ pub struct Scheduler {
     promises: Promises,
     /// Steps planned so far.
     steps: u64,
+    /// Those of them that had streams.
+    streamed: u64,
     /// When the latest sequence of each class came.
     arrivals: [Option<Duration>; Class::ALL.len()],
     /// Whether other models wait for the same hardware.
@@ -73,6 +75,7 @@ impl Scheduler {
             stream_turns: Turns::default(),
             promises: Promises::default(),
             steps: 0,
+            streamed: 0,
             arrivals: [None; Class::ALL.len()],
             contended: false,
             loading: None,
@@ -104,6 +107,7 @@ impl Scheduler {
         self.steps += 1;
         let order = self.order(roster, now);
         self.plan_streams(roster, now, &order, plan);
+        self.streamed += u64::from(!plan.is_empty());
         self.plan_prompts(roster, now, order, plan);
         if plan.is_empty() {
             self.plan_senior(roster, now, plan);
@@ -114,7 +118,9 @@ impl Scheduler {
     fn judging(&self, roster: &Roster, now: Duration) -> Judging<'_> {
         let step_tokens = roster.limits().step_tokens;
         let (odd, contended) = (!self.steps.is_multiple_of(2), self.contended);
-        Judging { cost: &self.cost, now, step_tokens, odd, contended }
+        // Two and two: seniors come first in every second step, and should have a part in some of those.
+        let shared = !(self.streamed / 2).is_multiple_of(2);
+        Judging { cost: &self.cost, now, step_tokens, odd, shared, contended }
     }
 
     /// The most urgent class of which a sequence came lately, so that another one may come any moment.

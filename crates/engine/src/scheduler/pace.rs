@@ -3,7 +3,7 @@
 //! ```text
 //! nobody streams                    throughput   2 x target, and at least what 98 % of the largest steps' speed takes
 //!   but others want the machine     contended    target, and at least what 90 % of the largest steps' speed takes
-//! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves: 1.5 x in every second step
+//! the prompt has lost little yet    gentle       1.25 x what the streams take by themselves: 1.5 x in half of the steps
 //! the others are more urgent        behind       0.3 of the target, and at least 1.25 x what they take by themselves
 //! more urgent ones came lately      expecting    0.3 of the target, and at least 2 x what every step costs, 4/3 x what the streams take
 //! the prompt has lost its share     target       --itl-target, and at least 4/3 x what the streams take by themselves
@@ -90,6 +90,8 @@ pub(super) struct Judging<'a> {
     pub(super) step_tokens: usize,
     /// Whether this is one of every second step.
     pub(super) odd: bool,
+    /// Whether this step, if it has streams, is one that patient prompts may have a part in: half of those are, two and two.
+    pub(super) shared: bool,
     /// Whether other models wait for the same hardware, or more urgent sequences may come any moment.
     pub(super) contended: bool,
 }
@@ -116,26 +118,30 @@ impl Pace {
         Self { target: target.as_secs_f64() }
     }
 
-    /// Seconds that a step with this prompt in it may take; 0 if it is not to be in the step.
-    pub(super) fn allowed(self, judging: Judging<'_>, sequence: &Sequence, beside: Beside) -> f64 {
+    /// Seconds that a step with this prompt in it may take; nothing if it is not its turn.
+    pub(super) fn allowed(self, judging: Judging<'_>, sequence: &Sequence, beside: Beside) -> Option<f64> {
         let Beside { streams, awaited } = beside;
         if awaited == 0.0 && judging.contended {
-            return judging.cost.efficient(sequence.start(), judging.step_tokens, CONTENDED).max(self.target);
+            let efficient = judging.cost.efficient(sequence.start(), judging.step_tokens, CONTENDED);
+            return Some(efficient.max(self.target));
         }
         if awaited == 0.0 {
             let (share, part) = if judging.odd { EFFICIENT[0] } else { EFFICIENT[1] };
             let efficient = judging.cost.efficient(sequence.start(), judging.step_tokens, share);
-            return efficient.max(part * IDLE * self.target);
+            return Some(efficient.max(part * IDLE * self.target));
         }
         let insisting = self.beside(streams);
         let (whole, lost) = judging.whole_and_lost(sequence);
         let patient = whole > self.target && lost < (PATIENCE * whole).max(IDLE * self.target);
         if !patient {
-            return insisting;
+            return Some(insisting);
         }
         let only_streams = awaited <= streams;
-        let allowed = if only_streams { gentle_in_turn(streams, judging.odd) } else { gentle(awaited) };
-        allowed.min(insisting)
+        if only_streams && !judging.shared {
+            return None;
+        }
+        let allowed = if only_streams { gentle_in_turn(streams) } else { gentle(awaited) };
+        Some(allowed.min(insisting))
     }
 
     /// Seconds that a step may take in which work that takes `unavoidable` seconds has to be done.
@@ -166,13 +172,13 @@ impl Pace {
     }
 }
 
-/// The same for one of many steps. Every second one is left to the streams: from steps with prompts alone nobody can tell what streams take
-/// by themselves, and each step that took a little longer would allow the next one even more.
-fn gentle_in_turn(others: f64, odd: bool) -> f64 {
-    if odd { gentle(others) + (gentle(others) - others) } else { 0.0 }
-}
-
 /// Seconds that a step may take that others wait for, who take `others` seconds of it themselves.
 fn gentle(others: f64) -> f64 {
     GENTLE * others
+}
+
+/// The same on average over steps of which half are left to the streams. From steps with prompts alone nobody can tell what streams take by
+/// themselves, and each step that took a little longer would allow the next one even more.
+fn gentle_in_turn(others: f64) -> f64 {
+    gentle(others) + (gentle(others) - others)
 }

@@ -85,7 +85,7 @@ impl Scheduler {
         let limits = *roster.limits();
         let (sequence, pool) = roster.get_with_pool(prompt.slot);
         let before = sequence.computed;
-        sequence.adopt_cached(pool, &limits);
+        let gained = sequence.adopt_cached(pool, &limits);
         let placing = match self.worth_fetching(roster, prompt) {
             Some(blocks) => self.try_fetch(roster, plan, prompt, blocks),
             None => self.try_place(roster, plan, prompt),
@@ -96,7 +96,8 @@ impl Scheduler {
                 note_cached(sequence, sequence.computed - before, plan);
             }
             _ if prompt.waits => roster.stay(prompt.slot),
-            _ => {}
+            // It keeps what it found, although it has no part in this step.
+            _ => note_cached(roster.get_mut(prompt.slot), gained, plan),
         }
         placing
     }
@@ -108,7 +109,7 @@ impl Scheduler {
             return Placing::NoRoom;
         }
         // First know that there is time, then look for blocks.
-        let allowed = self.allowed(roster, plan, prompt);
+        let Some(allowed) = self.allowed(roster, plan, prompt) else { return Placing::Later };
         let tokens = match self.chunk(plan, sequence, allowed, roster.limits()) {
             Portion::Of(tokens) => tokens,
             Portion::NotWorthwhile => return Placing::PassedOver,
@@ -181,8 +182,8 @@ impl Scheduler {
         Placing::Fetched
     }
 
-    /// Seconds that the step may take with the candidate in it.
-    fn allowed(&self, roster: &Roster, plan: &Plan, prompt: Prompt) -> f64 {
+    /// Seconds that the step may take with the candidate in it; nothing if it is not its turn.
+    fn allowed(&self, roster: &Roster, plan: &Plan, prompt: Prompt) -> Option<f64> {
         let Prompt { slot, now, beside, .. } = prompt;
         let sequence = roster.get(slot);
         let class = sequence.class();
@@ -190,11 +191,11 @@ impl Scheduler {
         if !self.turns.is_overdue(class, now) {
             if plan.class < class {
                 // Someone more urgent waits for the end of this step, for a first token or for the next.
-                return self.pace.behind(self.cost.predict(plan.work_before(class)));
+                return Some(self.pace.behind(self.cost.predict(plan.work_before(class))));
             }
             if expects_more_urgent {
                 let fixed = self.cost.predict(Work::chunk(sequence.start(), 0, 0));
-                return self.pace.expecting(fixed, beside.streams);
+                return Some(self.pace.expecting(fixed, beside.streams));
             }
         }
         let judging = self.judging(roster, now);
@@ -211,14 +212,13 @@ impl Scheduler {
         let rows = limits.step_rows - plan.work.rows;
         let most = (limits.step_tokens - before).min(sequence.longest_chunk(rows));
         let open = sizes.above(before) - before;
-        // What is left of the size that the streams began costs little, so that prompts never stand still.
+        // What is left of the size that the streams began costs little, so that prompts whose turn it is never stand still.
         let least = if plan.prefill_tokens == 0 { open } else { self.filling(plan, sequence, sizes) };
         let timely = self.timely(plan, sequence, allowed, rows).max(least);
         let is_timely = sizes.computed(before + most) <= before + timely;
         let tokens = if is_timely { most } else { to_size(timely, before, sizes).min(most) };
         let tokens = if plan.is_empty() { self.with_rest(sequence.start(), tokens, most) } else { tokens };
         match tokens {
-            _ if allowed == 0.0 => Portion::NotWorthwhile,
             _ if timely.min(most) == 0 => Portion::NoTime,
             _ if tokens < open.min(most) => Portion::NotWorthwhile,
             _ => Portion::Of(tokens),
@@ -274,8 +274,8 @@ impl Scheduler {
         let waits = sequence.table.blocks().is_empty();
         let gained = sequence.adopt_cached(pool, &limits);
         let sequence = roster.get(slot);
-        let allowed = self.pace.allowed(self.judging(roster, now), sequence, Beside::default());
-        let most = match self.chunk(plan, sequence, allowed, &limits) {
+        let alone = self.pace.allowed(self.judging(roster, now), sequence, Beside::default());
+        let most = match self.chunk(plan, sequence, alone.unwrap_or(f64::INFINITY), &limits) {
             Portion::Of(tokens) => tokens,
             Portion::NotWorthwhile | Portion::NoTime => 1,
         };
@@ -336,7 +336,7 @@ enum Placing {
     Placed,
     /// It waits for blocks from a lower tier.
     Fetched,
-    /// It waits for blocks that come for another one.
+    /// It waits for blocks that come for another one, or for a step that is its turn.
     Later,
     /// What it would get is not worth computing; a shorter one may fit.
     PassedOver,
