@@ -11,7 +11,7 @@ use ropeway_cuda::libraries::Search;
 use ropeway_cuda::packed::{PackedForm, packed_source, warpgroups_source};
 use ropeway_cuda::prompts::PromptForm;
 
-/// Words that NVRTC 13.0 keeps in memory where nvcc of the same version keeps none.
+/// Bytes that NVRTC 13.0 keeps in memory where nvcc of the same version keeps none.
 const SPILLS_OF_PACKED: usize = 16;
 /// Bytes of registers that a kernel may keep in memory. Heads of 256 values need more than there are registers.
 const SPILLS: usize = 256;

@@ -310,10 +310,12 @@ impl Plan {
         bytes.max().unwrap_or(0)
     }
 
-    /// Most slices of a bf16 matrix whose results are added to the residual stream; 0 where none is cut.
+    /// Most slices of one length of a bf16 matrix whose results are added to the residual stream; 0 where none is cut so.
     pub fn branch_slices(&self) -> usize {
-        let cut =
-            |matrix: &&MatrixPlan| matrix.role.is_branch() && matrix.form == Form::Bf16 && matrix.slices > 1;
+        let cut = |matrix: &&MatrixPlan| {
+            let even = matrix.slices > 1 && matrix.inputs.is_multiple_of(matrix.slices * 64);
+            even && matrix.role.is_branch() && matrix.form == Form::Bf16
+        };
         self.matrices.iter().filter(cut).map(|matrix| matrix.slices).max().unwrap_or(0)
     }
 

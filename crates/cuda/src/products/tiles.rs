@@ -1,7 +1,7 @@
 //! Tiles of the library beyond those that it proposes.
 //!
 //! A block computes one tile of results. The library proposes a few sizes for a shape, seldom those whose number fills the device in whole
-//! waves: 28,672 outputs of 256 rows are 256 tiles of 224 x 128, 1.94 waves of an H200's 132 blocks, and are computed 5 % sooner than by the
+//! waves: 28,672 outputs of 256 rows are 256 tiles of 224 x 128, 1.94 waves of an H200's 132 blocks, and are computed 4 % sooner than by the
 //! best proposal. So the sizes that should be the fastest by counting are measured beside the proposals; should the library not know or not
 //! accept one, it is left out.
 

@@ -11,8 +11,9 @@ use crate::error::CudaError;
 use crate::kernels::{LinearKernel, ProductKernels, Randomise};
 use crate::plan::Form;
 use crate::shape::{LEAST_ROWS, RowClass};
+use crate::workspace::PRODUCT_BYTES;
 
-/// Rows that are compared with the judge's.
+/// Rows that are compared with the judge's at each of several places.
 const JUDGED: usize = LEAST_ROWS;
 
 /// Algorithms of each kind that are timed for one product. The library's own order says little: its last one is often the fastest.
@@ -39,7 +40,7 @@ const UNPACKED: usize = 96;
 const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
-const FORMAT: u32 = 9;
+const FORMAT: u32 = 10;
 
 /// What tuning needs besides the products.
 pub struct Bench<'a> {
@@ -146,10 +147,12 @@ impl Products {
         let multiprocessors = bench.stream.device().properties().multiprocessors as usize;
         let found = |shape, splits, scratch: Scratch| -> Result<Vec<[u64; 8]>, CudaError> {
             let product = blas.product(shape)?;
-            let mut algorithms = product.algorithms(splits, scratch.bytes)?;
+            // What is remembered has to do with the least scratch that a model may have.
+            let bytes = scratch.bytes.min(PRODUCT_BYTES);
+            let mut algorithms = product.algorithms(splits, bytes)?;
             algorithms.truncate(TIMED);
             if let (Splits::None, Some(&first)) = (splits, algorithms.first()) {
-                let tiled = |tiling| product.tiled(first, tiling, scratch.bytes);
+                let tiled = |tiling| product.tiled(first, tiling, bytes);
                 algorithms.extend(tiles::suited(&shape, multiprocessors).into_iter().filter_map(tiled));
             }
             Ok(algorithms.into_iter().map(|algorithm| algorithm.0).collect())
@@ -184,14 +187,13 @@ impl Products {
         let key = wanted.key;
         randomise_input(bench, wanted)?;
         let right = self.judge(bench, wanted)?;
-        let compared = key.class.rows().min(JUDGED) * key.outputs * key.results.bytes();
         let mut candidates = Vec::new();
         for recipe in recipes {
             self.forget_rows(bench, wanted)?;
             if self.by_recipe(blas, bench.launch(wanted, 0), &recipe).is_err() {
                 continue;
             }
-            if self.read_rows(bench, wanted, &recipe)?[..compared] != right[..compared] {
+            if self.read_rows(bench, wanted, &recipe)? != right {
                 tracing::debug!(product = key.name(), ?recipe, "a way with other bits is left out");
                 continue;
             }
@@ -200,31 +202,43 @@ impl Products {
         Ok(candidates)
     }
 
-    /// The judge's first rows.
+    /// The judge's rows at all places.
     fn judge(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
         let key = ProductKey { class: RowClass::of(JUDGED), ..wanted.key };
         let kernel = usual_kernel(bench.kernels, key);
-        self.own(Launch { key, ..bench.launch(wanted, 0) }, kernel)?;
-        self.read_rows(bench, wanted, &Recipe::Own(kernel.name.to_owned()))
+        let bytes = judged_rows(wanted.key) * key.outputs * key.results.bytes();
+        let mut right = Vec::new();
+        for place in judged_places(wanted.key) {
+            let launch = bench.launch(wanted, 0);
+            let x = launch.operands.x.plus(place * key.inputs * 2);
+            self.own(Launch { key, operands: Operands { x, ..launch.operands }, ..launch }, kernel)?;
+            right.extend(download(bench.stream, &[wanted.output], bytes)?);
+        }
+        Ok(right)
     }
 
-    /// Nothing of the first rows is there any more, nor of slices: what is not written is not taken for right.
+    /// Nothing of the rows is there any more, nor of slices: what is not written is not taken for right.
     fn forget_rows(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
-        let bytes = JUDGED * wanted.key.outputs * wanted.key.results.bytes();
+        let bytes = wanted.key.slice_values() * wanted.key.results.bytes();
         bench.stream.fill(wanted.output, 0xff, bytes)?;
         let partial = wanted.key.partial_bytes().min(self.scratch.bytes);
         Ok(bench.stream.fill(self.scratch.address, 0xff, partial)?)
     }
 
-    /// The first rows of the results.
+    /// The results' rows at all places.
     fn read_rows(&self, bench: &Bench<'_>, wanted: &Wanted, recipe: &Recipe) -> Result<Vec<u8>, CudaError> {
-        let (key, rows) = (wanted.key, JUDGED * wanted.key.outputs);
+        let key = wanted.key;
+        let bytes = judged_rows(key) * key.outputs * key.results.bytes();
+        let at_places = |array: Address| -> Vec<Address> {
+            let at = |place| array.plus(place * key.outputs * key.results.bytes());
+            judged_places(key).into_iter().map(at).collect()
+        };
         if !matches!(recipe, Recipe::Beside(_)) {
-            return download(bench.stream, wanted.output, rows * key.results.bytes());
+            return download(bench.stream, &at_places(wanted.output), bytes);
         }
         let slice = |index: usize| -> Result<Vec<f32>, CudaError> {
-            let from = self.scratch.address.plus(index * key.slice_values() * 4);
-            Ok(floats(&download(bench.stream, from, rows * 4)?))
+            let array = self.scratch.address.plus(index * key.slice_values() * 4);
+            Ok(floats(&download(bench.stream, &at_places(array), bytes)?))
         };
         let first = slice(0)?;
         let sums = (1..key.slices).try_fold(first, |sums: Vec<f32>, index| {
@@ -360,11 +374,27 @@ fn randomise_input(bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> 
     Ok(bench.stream.launch(&bench.kernels.randomise, shape, &arguments)?)
 }
 
-fn download(stream: &Stream, from: Address, bytes: usize) -> Result<Vec<u8>, CudaError> {
-    let mut pinned = stream.device().allocate_pinned(bytes)?;
-    stream.download(&mut pinned, from, bytes)?;
+/// Rows that are compared at each place.
+fn judged_rows(key: ProductKey) -> usize {
+    key.class.rows().min(JUDGED)
+}
+
+/// Where rows are compared: the first, some in the middle, where another tile may begin, and the last.
+fn judged_places(key: ProductKey) -> Vec<usize> {
+    let rows = key.class.rows();
+    let mut places = vec![0, rows / 2 / JUDGED * JUDGED, rows.saturating_sub(JUDGED)];
+    places.dedup();
+    places
+}
+
+/// So many bytes from each of these places.
+fn download(stream: &Stream, places: &[Address], bytes: usize) -> Result<Vec<u8>, CudaError> {
+    let mut pinned = stream.device().allocate_pinned(places.len() * bytes)?;
+    for (index, from) in places.iter().enumerate() {
+        stream.download_at(&mut pinned, index * bytes, *from, bytes)?;
+    }
     stream.synchronize()?;
-    Ok(pinned.bytes()[..bytes].to_vec())
+    Ok(pinned.bytes()[..places.len() * bytes].to_vec())
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
@@ -384,5 +414,23 @@ fn remembered(place: &Path) -> Option<HashMap<String, Choice>> {
 fn remember(place: &Path, known: &HashMap<String, Choice>) {
     if let Ok(text) = serde_json::to_vec(known) {
         let _ = keep(place, &text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_every_tile_of_128_are_judged_where_there_are_two_of_them() {
+        let of = |rows| {
+            let key = ProductKey::plain([64, 64], RowClass::of(rows));
+            (judged_places(key), judged_rows(key))
+        };
+        assert_eq!(of(1), (vec![0], 1));
+        assert_eq!(of(8), (vec![0], 8));
+        assert_eq!(of(16), (vec![0, 8], 8));
+        assert_eq!(of(192), (vec![0, 96, 184], 8));
+        assert_eq!(of(256), (vec![0, 128, 248], 8));
     }
 }
