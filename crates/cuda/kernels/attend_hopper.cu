@@ -2,7 +2,8 @@
 //
 // A block takes one (item, query head) at a time. Two warpgroups compute, 64 tokens each; a third one copies:
 //
-//   copying     two warps: Q, K 0, K 1, K 2, ...; two warps: V 0, V 1, ...; two slots each for queries, keys and values, across items
+//   copying     two warps: Q, K 0, K 1, K 2, ...; two warps: V 0, V 1, ...; two slots each for queries, keys and values, across items.
+//               Segments that are seen as a whole are left to the copy engine; threads copy the others, and queries
 //   computing   q . k 0 | weights 0 | values 0, q . k 1 | weights 1 | values 1, q . k 2 | ...
 //
 // The computing ones take turns: while one issues the products of a turn, weighted values of a segment and scores of the next one, the other
@@ -35,6 +36,11 @@
 #define PIECES (HEAD_DIM / 8)
 #define COPYING 64                       // threads that copy a tile
 #define ROWS_AT_ONCE (COPYING / PIECES)  // that they copy a piece each of
+
+struct PromptAttend {
+    Attend attend;
+    TensorMap kv;  // this layer's blocks as rows of HEAD_DIM values, in boxes of 64 columns and a block's rows; not read with KV8
+};
 
 // Two slots that are filled and emptied in turn.
 struct Slots {
@@ -129,9 +135,8 @@ DEVICE u32 known_block(const Attend &a, const Unit &unit, i32 segment, u32 threa
     return used ? a.tables[unit.item.table + segment * TILES + tile] : 0;
 }
 #if !KV8
-// Keys or values of a segment; tokens outside of what the unit sees become zeros.
-DEVICE void bring_tile(const Slots &s, const Attend &a, const Unit &unit, u32 which, i32 segment) {
-    const u32 block = known_block(a, unit, segment, threadIdx.x);
+// Keys or values of a segment, by threads: tokens outside of what the unit sees become zeros.
+DEVICE void bring_part(const Slots &s, const Attend &a, const Unit &unit, u32 which, i32 segment, u32 block) {
     Pieces p = pieces_in(await_empty(s));
     const bf16 *kv = a.kv + (unit.head / (a.heads / a.kv_heads) * 2 + which) * (BLOCK * HEAD_DIM) + p.row * HEAD_DIM + p.column;
     i32 key = segment * SEGMENT + (i32)p.row;
@@ -143,9 +148,27 @@ DEVICE void bring_tile(const Slots &s, const Attend &a, const Unit &unit, u32 wh
     }
     announce(s);
 }
-DEVICE void bring_tiles(char *bytes, u32 &tiles, const Attend &a, const Unit &unit) {
+// The same of a segment that the unit sees all of, by the copy engine: a thread asks for each of the four blocks.
+DEVICE void bring_whole(const Slots &s, const PromptAttend &p, const Unit &unit, u32 which, u32 block) {
+    const Attend &a = p.attend;
+    const u32 thread = threadIdx.x % COPYING, head = unit.head / (a.heads / a.kv_heads);
+    char *to = await_empty(s) + thread * (BLOCK * 128);
+    u64 *full = s.full + s.turn % 2;
+    if (thread >= TILES) return barrier_arrive(full);
+    barrier_arrive_expecting(full, PANELS * BLOCK * 128);
+    const u32 row = ((block * a.kv_heads + head) * 2 + which) * BLOCK;
+#pragma unroll
+    for (u32 panel = 0; panel < PANELS; panel++) copy_box(to + panel * PANEL, p.kv, panel * 64, row, full);
+}
+DEVICE void bring_tiles(char *bytes, u32 &tiles, const PromptAttend &p, const Unit &unit) {
+    const u32 which = copied_half();
 #pragma unroll 1
-    for (i32 g = unit.first; g * SEGMENT < unit.end; g++, tiles++) bring_tile(slots_at(bytes, 1 + copied_half(), tiles), a, unit, copied_half(), g);
+    for (i32 g = unit.first; g * SEGMENT < unit.end; g++, tiles++) {
+        const Slots slots = slots_at(bytes, 1 + which, tiles);
+        const u32 block = known_block(p.attend, unit, g, threadIdx.x);
+        if (g * SEGMENT >= unit.lower && (g + 1) * SEGMENT <= unit.end) bring_whole(slots, p, unit, which, block);
+        else bring_part(slots, p.attend, unit, which, g, block);
+    }
 }
 #else
 #define SIXTEENS (HEAD_DIM / 16)             // of a token's quants
@@ -211,22 +234,23 @@ DEVICE void widen_tile(const Slots &s, char *bytes, float2 scales) {
     publish_writes();
     barrier_arrive(s.full + s.turn % 2);
 }
-DEVICE void bring_tiles(char *bytes, u32 &tiles, const Attend &a, const Unit &unit) {
+DEVICE void bring_tiles(char *bytes, u32 &tiles, const PromptAttend &p, const Unit &unit) {
     float2 scales = make_float2(0.0f, 0.0f);
 #pragma unroll 1
     for (i32 g = unit.first;; g++) {
         if (g > unit.first) widen_tile(slots_at(bytes, 1 + copied_half(), tiles++), bytes, scales);
         if (g * SEGMENT >= unit.end) return;
-        scales = stage_tile(bytes, a, unit, g);
+        scales = stage_tile(bytes, p.attend, unit, g);
     }
 }
 #endif
-DEVICE void copy_units(char *bytes, const Attend &a) {
+DEVICE void copy_units(char *bytes, const PromptAttend &p) {
+    const Attend &a = p.attend;
     u32 units = 0, tiles = 0;
     for_units(a, [&](u32 index) {
         const Unit unit = unit_at(a, index);
         if (copied_half() == KEYS) bring_queries(slots_at(bytes, 0, units), a, unit);
-        bring_tiles(bytes, tiles, a, unit);
+        bring_tiles(bytes, tiles, p, unit);
         units++;
     });
 }
@@ -479,7 +503,7 @@ DEVICE void compute_units(Memory memory, u32 group, const Attend &a) {
     if (group == 0) await_turn(group);
 }
 
-KERNEL(attend_prompt_hopper, Attend, (COMPUTING + 1) * GROUP) {
+KERNEL(attend_prompt_hopper, PromptAttend, (COMPUTING + 1) * GROUP) {
     DYNAMIC_PANELS(bytes);
     const Memory memory = divide(bytes);
     const u32 group = __shfl_sync(LANES_ALL, threadIdx.x / GROUP, 0);
@@ -490,6 +514,6 @@ KERNEL(attend_prompt_hopper, Attend, (COMPUTING + 1) * GROUP) {
         copy_units(bytes, a);
     } else {
         more_registers<232>();
-        compute_units(memory, group, a);
+        compute_units(memory, group, a.attend);
     }
 }

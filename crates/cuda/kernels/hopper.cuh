@@ -25,6 +25,11 @@ DEVICE u64 further(u64 descriptor, u32 bytes) { return descriptor + (bytes >> 4)
 #ifndef ROPEWAY_EMULATE
 #define DYNAMIC_PANELS(name) extern __shared__ __align__(1024) char name[]
 
+// A matrix in global memory as the copy engine (TMA) knows it, made by the driver (`src/driver/tensor.rs`).
+struct alignas(64) TensorMap {
+    u64 words[16];
+};
+
 #define RESULTS_4(d) "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])
 #define RESULTS_16(d) RESULTS_4((d)[0]), RESULTS_4((d)[1]), RESULTS_4((d)[2]), RESULTS_4((d)[3])
 // d[t][j] is the column group t * 4 + j: 128 columns. A and B are K-major panels.
@@ -115,6 +120,18 @@ DEVICE void barrier_wait(u64 *barrier, u32 parity) {
                     : "r"(shared_address(barrier)), "r"(parity)
                     : "memory");
     while (!passed);
+}
+
+// This thread's arrival at a barrier whose phase is complete only when so many more bytes have come, too.
+DEVICE void barrier_arrive_expecting(u64 *barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+// Begins to copy the map's box at (column, row) into shared memory, in panels' order of pieces. Its bytes count at the barrier, and products may
+// read them after it without `publish_writes`: the copy engine writes by their path.
+DEVICE void copy_box(void *to, const TensorMap &map, u32 column, u32 row, u64 *barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)), "l"(&map),
+                 "r"(column), "r"(row), "r"(shared_address(barrier))
+                 : "memory");
 }
 
 // Barriers by number, 1 to 15: `threads` of them arrive, and those that wait go on when all have.

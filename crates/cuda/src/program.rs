@@ -285,7 +285,7 @@ impl Run<'_> {
         };
         kernels.attend_decode.launch(stream, self.filled.decodes, self.rows(), &arguments)?;
         if self.filled.prompts {
-            kernels.attend_prompt.launch(stream, &arguments)?;
+            kernels.attend_prompt.launch(stream, &arguments, self.program.blocks)?;
         }
         Ok(())
     }

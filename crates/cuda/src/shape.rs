@@ -12,12 +12,31 @@ use crate::kernels::{AttendShape, BLOCK, ROUTE_HEADS, SEGMENT, STRETCH, TILES};
 use crate::kv::KvForm;
 use crate::plan::Plan;
 
-/// Row counts that work is launched for. Small steps are latency; above, rows that nobody asked for cost as much as others.
+/// Row counts that products are measured with. Small steps are latency; above, rows that nobody asked for cost as much as others.
 /// A step of one row has its own class: products of packed weights read a good part less without the other rows of a tile.
-const CLASSES: [usize; 30] = [
+const MEASURED: [usize; 30] = [
     1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
     3584, 4096, 4608, 5120, 5632, 6144, 6656, 7168, 8192,
 ];
+
+/// Rows up to which work is launched for these numbers, and how far apart further ones lie: half of a gap is what a prompt's last piece is
+/// padded by.
+const COARSE: usize = 1024;
+const FINE: usize = 128;
+
+/// Row counts that work is launched for.
+const CLASSES: [usize; 71] = {
+    let (mut classes, mut index) = ([0; 71], 0);
+    while index < classes.len() {
+        classes[index] = if index == 0 || classes[index - 1] < COARSE {
+            MEASURED[index]
+        } else {
+            classes[index - 1] + FINE
+        };
+        index += 1;
+    }
+    classes
+};
 
 /// Rows that buffers hold at least: the library multiplies as many in the smallest classes, too.
 pub const LEAST_ROWS: usize = 8;
@@ -52,6 +71,12 @@ impl RowClass {
     pub fn up_to(most: usize) -> impl Iterator<Item = RowClass> {
         let last = Self::of(most);
         CLASSES.iter().map(|class| Self(*class)).filter(move |class| *class <= last)
+    }
+
+    /// The class that products were measured with to know how this one is computed.
+    pub fn measured(self) -> Self {
+        let class = MEASURED.iter().find(|class| **class >= self.0);
+        class.map_or(self, |class| Self(*class))
     }
 
     /// How many rows it has.
@@ -186,8 +211,8 @@ pub struct StepShape {
 impl StepShape {
     /// For steps of at most so many tokens and rows.
     pub fn new(model: &ModelShape, attend: &AttendShape, tokens: usize, rows: usize) -> Self {
-        let tokens = RowClass::of(tokens.max(LEAST_ROWS)).rows();
-        let rows = RowClass::of(rows.min(tokens).max(LEAST_ROWS)).rows();
+        let tokens = RowClass::of(tokens.max(LEAST_ROWS)).measured().rows();
+        let rows = RowClass::of(rows.min(tokens).max(LEAST_ROWS)).measured().rows();
         let most_segments = rows * model.context.div_ceil(SEGMENT);
         let few_rows = attend.few_blocks * SHORT_BLOCKS / (model.kv_heads * model.parts());
         let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(TILES * rows);
@@ -208,5 +233,16 @@ mod tests {
         }
         assert_eq!([1, 2].map(|rows| RowClass::of(rows).rows()), [1, 8]);
         assert_eq!(RowClass::of(9000).rows(), 16384);
+    }
+
+    #[test]
+    fn large_classes_lie_close_together_and_are_computed_as_the_next_one_that_was_measured() {
+        for rows in 1025..=8192 {
+            assert!(RowClass::of(rows).rows() < rows + FINE, "{rows}");
+        }
+        let measured = |rows| RowClass::of(rows).measured().rows();
+        assert_eq!([700, 1024, 1025, 2256, 8192, 9000].map(measured), [768, 1024, 1280, 2560, 8192, 16384]);
+        let all: Vec<usize> = RowClass::up_to(8192).map(RowClass::rows).collect();
+        assert!(MEASURED.iter().all(|class| all.contains(class)) && all.is_sorted());
     }
 }

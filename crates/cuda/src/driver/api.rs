@@ -87,6 +87,9 @@ functions! {
         function_set = "cuFuncSetAttribute"(Handle, c_int, c_int);
         function_parameter = "cuFuncGetParamInfo"(Handle, usize, *mut usize, *mut usize);
         launch = "cuLaunchKernelEx"(*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void);
+        tensor_encode = "cuTensorMapEncodeTiled"(
+            *mut c_void, c_int, c_uint, u64, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int, c_int, c_int
+        );
         error_text = "cuGetErrorString"(c_int, *mut *const c_char);
     }
 }

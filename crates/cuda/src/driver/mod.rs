@@ -10,7 +10,7 @@
 //!
 //! # Layout
 //! - `api`: functions and statuses; this file: devices.
-//! - `ending`: how a process that uses a GPU ends; `memory`: of the device and of the host; `stream`: queued work; `module`: kernels.
+//! - `ending`: how a process that uses a GPU ends; `memory`: of the device and of the host; `stream`: queued work; `module`: kernels; `tensor`: matrices as the copy engine knows them.
 
 #![allow(unsafe_code, reason = "the driver is a C library")]
 
@@ -19,6 +19,7 @@ mod ending;
 mod memory;
 mod module;
 mod stream;
+mod tensor;
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -30,6 +31,7 @@ pub use self::ending::{end_process, needs_new_process};
 pub use self::memory::{Address, Buffer, Pinned};
 pub use self::module::{Arguments, Function, Module, Shape};
 pub use self::stream::{Event, Graph, Stream};
+pub use self::tensor::{Matrix, TensorMap};
 use crate::libraries::{LibraryError, Search};
 
 /// Constants of the driver's interface.

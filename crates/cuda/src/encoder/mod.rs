@@ -85,7 +85,7 @@ impl CudaEncoder {
             bias: scorer.dense.bias,
             end: scorer.end,
         });
-        let tokens = RowClass::of(tokens).rows();
+        let tokens = RowClass::of(tokens).measured().rows();
         let loaded = Loaded::new(checkpoint, &spec, tokens, &options, progress)?;
         let checkpoint = checkpoint.clone();
         Ok(Self { spec, head, checkpoint, options, tokens, loaded: Some(loaded), losses: Losses::default() })

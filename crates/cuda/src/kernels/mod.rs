@@ -20,7 +20,7 @@ pub use self::route::{RouteKernel, RouteShape};
 
 use crate::compile::{Compiler, Source};
 use crate::decodes::DecodeKernels;
-use crate::driver::{Address, Device, Function, Module};
+use crate::driver::{Address, Device, Function, Module, TensorMap};
 use crate::error::CudaError;
 use crate::kv::KvForm;
 use crate::packed::{PackedForm, PackedKernels, packed_source, warpgroups_source};
@@ -100,6 +100,8 @@ arguments! {
         prompts: Address, values: Address, scales: Address,
         heads: u32, kv_heads: u32, window: u32, scale: f32, cap: f32,
     }
+    /// `attend_hopper.cu`.
+    PromptAttend { attend: Attend, kv: TensorMap, }
     /// `experts.cu`.
     Router {
         hidden: Address, norm: Address, w: Address, logits: Address, counts: Address,

@@ -29,6 +29,11 @@ impl ProductKey {
         Self { outputs, inputs, slices: 1, results: Results::F32, form: Form::Bf16, class, branch: false }
     }
 
+    /// The same product with as many rows as it was measured with.
+    pub(super) fn measured(self) -> Self {
+        Self { class: self.class.measured(), ..self }
+    }
+
     pub(super) fn name(&self) -> String {
         let Self { outputs, inputs, slices, results, form, class, branch } = self;
         let branch = if *branch { ", a branch" } else { "" };

@@ -9,6 +9,7 @@
 //!
 //! Packed matrices are multiplied by our kernels, or unpacked into a scratch for the library, where measuring says that it pays.
 
+mod judge;
 mod key;
 mod tiles;
 pub mod trial;
@@ -120,11 +121,12 @@ impl Products {
         Self { blas, choices: HashMap::new(), scratch, unpacked, finished }
     }
 
-    /// How each tuned product is computed, and in how many microseconds; sorted.
+    /// How each measured product is computed, and in how many microseconds; sorted.
     pub fn choices(&self) -> Vec<String> {
         let mut lines: Vec<String> = self
             .choices
             .iter()
+            .filter(|(key, _)| key.measured() == **key)
             .map(|(key, choice)| {
                 let way = match &choice.recipe {
                     Recipe::Own(name) => name,

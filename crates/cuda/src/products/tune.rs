@@ -10,11 +10,8 @@ use crate::driver::{Address, Event, Graph, Shape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{LinearKernel, ProductKernels, Randomise};
 use crate::plan::Form;
-use crate::shape::{LEAST_ROWS, RowClass};
+use crate::shape::LEAST_ROWS;
 use crate::workspace::PRODUCT_BYTES;
-
-/// Rows that are compared with the judge's at each of several places.
-const JUDGED: usize = LEAST_ROWS;
 
 /// Algorithms of each kind that are timed for one product. The library's own order says little: its last one is often the fastest.
 const TIMED: usize = 12;
@@ -73,7 +70,7 @@ impl Wanted {
 }
 
 impl<'a> Bench<'a> {
-    fn launch(&self, wanted: &Wanted, call: usize) -> Launch<'a> {
+    pub(super) fn launch(&self, wanted: &Wanted, call: usize) -> Launch<'a> {
         let Self { stream, kernels, .. } = *self;
         Launch { stream, kernels, key: wanted.key, operands: wanted.operands(call) }
     }
@@ -86,7 +83,9 @@ impl Products {
         let place = bench.cache.map(|folder| memory_file(folder, bench.device, blas.version()));
         let mut known = place.as_deref().and_then(remembered).unwrap_or_default();
         let mut fresh = false;
-        for wanted in wanted {
+        let (measured, others): (Vec<&Wanted>, Vec<&Wanted>) =
+            wanted.iter().partition(|wanted| wanted.key.measured() == wanted.key);
+        for wanted in measured.into_iter().chain(others) {
             let name = wanted.key.name();
             let choice =
                 if let Some(choice) = known.get(&name).filter(|known| self.has_room(known, &wanted.key)) {
@@ -111,9 +110,14 @@ impl Products {
         !matches!(choice.recipe, Recipe::Beside(_)) || self.beside(key).is_some()
     }
 
-    /// The fastest way that gives the judge's bits.
+    /// The fastest way that gives the judge's bits; with numbers of rows that are not measured, the way of the next one that was.
     fn choose(&self, blas: &Blas, bench: &Bench<'_>, wanted: &Wanted) -> Result<Choice, CudaError> {
         let key = wanted.key;
+        if let Some(choice) = self.choices.get(&key.measured())
+            && !self.judged(blas, bench, wanted, vec![choice.recipe.clone()])?.is_empty()
+        {
+            return Ok(choice.clone());
+        }
         let (packed, rows) = (key.form != Form::Bf16, key.class.rows());
         let by_library = self.has_room_for(&key) && (!packed || rows >= UNPACKED);
         let mut recipes = Vec::new();
@@ -123,18 +127,18 @@ impl Products {
         if by_library {
             recipes.extend(self.library_candidates(blas, bench, key)?);
         }
-        let mut candidates = self.judged(blas, bench, wanted, recipes)?;
-        if candidates.is_empty() && by_library {
+        let mut right = self.judged(blas, bench, wanted, recipes)?;
+        if right.is_empty() && by_library {
             tracing::warn!(
                 product = key.name(),
                 "no algorithm of cuBLASLt gives the expected bits; the own kernel computes it"
             );
         }
-        if candidates.is_empty() {
-            let usual = Recipe::Own(usual_kernel(bench.kernels, key).name.to_owned());
-            candidates.push(self.candidate(blas, bench, usual, wanted)?);
+        if right.is_empty() {
+            right.push(Recipe::Own(usual_kernel(bench.kernels, key).name.to_owned()));
         }
-        fastest(bench.stream, candidates)
+        let candidates = right.into_iter().map(|recipe| self.candidate(blas, bench, recipe, wanted));
+        fastest(bench.stream, candidates.collect::<Result<_, _>>()?)
     }
 
     /// The library's ways to compute a product.
@@ -174,77 +178,6 @@ impl Products {
             recipes.extend(found(all, Splits::None, rest)?.into_iter().map(Recipe::Beside));
         }
         Ok(recipes)
-    }
-
-    /// Those ways that give the judge's bits, ready to be timed.
-    fn judged(
-        &self,
-        blas: &Blas,
-        bench: &Bench<'_>,
-        wanted: &Wanted,
-        recipes: Vec<Recipe>,
-    ) -> Result<Vec<Candidate>, CudaError> {
-        let key = wanted.key;
-        randomise_input(bench, wanted)?;
-        let right = self.judge(bench, wanted)?;
-        let mut candidates = Vec::new();
-        for recipe in recipes {
-            self.forget_rows(bench, wanted)?;
-            if self.by_recipe(blas, bench.launch(wanted, 0), &recipe).is_err() {
-                continue;
-            }
-            if self.read_rows(bench, wanted, &recipe)? != right {
-                tracing::debug!(product = key.name(), ?recipe, "a way with other bits is left out");
-                continue;
-            }
-            candidates.push(self.candidate(blas, bench, recipe, wanted)?);
-        }
-        Ok(candidates)
-    }
-
-    /// The judge's rows at all places.
-    fn judge(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
-        let key = ProductKey { class: RowClass::of(JUDGED), ..wanted.key };
-        let kernel = usual_kernel(bench.kernels, key);
-        let bytes = judged_rows(wanted.key) * key.outputs * key.results.bytes();
-        let mut right = Vec::new();
-        for place in judged_places(wanted.key) {
-            let launch = bench.launch(wanted, 0);
-            let x = launch.operands.x.plus(place * key.inputs * 2);
-            self.own(Launch { key, operands: Operands { x, ..launch.operands }, ..launch }, kernel)?;
-            right.extend(download(bench.stream, &[wanted.output], bytes)?);
-        }
-        Ok(right)
-    }
-
-    /// Nothing of the rows is there any more, nor of slices: what is not written is not taken for right.
-    fn forget_rows(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
-        let bytes = wanted.key.slice_values() * wanted.key.results.bytes();
-        bench.stream.fill(wanted.output, 0xff, bytes)?;
-        let partial = wanted.key.partial_bytes().min(self.scratch.bytes);
-        Ok(bench.stream.fill(self.scratch.address, 0xff, partial)?)
-    }
-
-    /// The results' rows at all places.
-    fn read_rows(&self, bench: &Bench<'_>, wanted: &Wanted, recipe: &Recipe) -> Result<Vec<u8>, CudaError> {
-        let key = wanted.key;
-        let bytes = judged_rows(key) * key.outputs * key.results.bytes();
-        let at_places = |array: Address| -> Vec<Address> {
-            let at = |place| array.plus(place * key.outputs * key.results.bytes());
-            judged_places(key).into_iter().map(at).collect()
-        };
-        if !matches!(recipe, Recipe::Beside(_)) {
-            return download(bench.stream, &at_places(wanted.output), bytes);
-        }
-        let slice = |index: usize| -> Result<Vec<f32>, CudaError> {
-            let array = self.scratch.address.plus(index * key.slice_values() * 4);
-            Ok(floats(&download(bench.stream, &at_places(array), bytes)?))
-        };
-        let first = slice(0)?;
-        let sums = (1..key.slices).try_fold(first, |sums: Vec<f32>, index| {
-            Ok::<_, CudaError>(sums.iter().zip(slice(index)?).map(|(sum, more)| sum + more).collect())
-        })?;
-        Ok(sums.iter().flat_map(|sum| sum.to_le_bytes()).collect())
     }
 
     /// Calls of a way, with weights that are not in the cache. Before a small product, a kernel writes its rows, as in a step: what a way
@@ -367,38 +300,11 @@ fn own_candidates(kernels: &ProductKernels, key: ProductKey) -> Vec<Recipe> {
     names.map(|name| Recipe::Own(name.to_owned())).collect()
 }
 
-fn randomise_input(bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
-    let count = (wanted.key.class.rows().max(JUDGED) * wanted.key.inputs) as u64;
+pub(super) fn randomise_input(bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
+    let count = (wanted.key.class.rows().max(LEAST_ROWS) * wanted.key.inputs) as u64;
     let shape = Shape { grid: [256, 1, 1], threads: 256, shared_bytes: 0 };
     let arguments = Randomise { values: wanted.input, count, seed: 1, amount: 1.0 };
     Ok(bench.stream.launch(&bench.kernels.randomise, shape, &arguments)?)
-}
-
-/// Rows that are compared at each place.
-fn judged_rows(key: ProductKey) -> usize {
-    key.class.rows().min(JUDGED)
-}
-
-/// Where rows are compared: the first, some in the middle, where another tile may begin, and the last.
-fn judged_places(key: ProductKey) -> Vec<usize> {
-    let rows = key.class.rows();
-    let mut places = vec![0, rows / 2 / JUDGED * JUDGED, rows.saturating_sub(JUDGED)];
-    places.dedup();
-    places
-}
-
-/// So many bytes from each of these places.
-fn download(stream: &Stream, places: &[Address], bytes: usize) -> Result<Vec<u8>, CudaError> {
-    let mut pinned = stream.device().allocate_pinned(places.len() * bytes)?;
-    for (index, from) in places.iter().enumerate() {
-        stream.download_at(&mut pinned, index * bytes, *from, bytes)?;
-    }
-    stream.synchronize()?;
-    Ok(pinned.bytes()[..places.len() * bytes].to_vec())
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
 fn memory_file(folder: &Path, device: &str, version: i32) -> PathBuf {
@@ -414,23 +320,5 @@ fn remembered(place: &Path) -> Option<HashMap<String, Choice>> {
 fn remember(place: &Path, known: &HashMap<String, Choice>) {
     if let Ok(text) = serde_json::to_vec(known) {
         let _ = keep(place, &text);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_of_every_tile_of_128_are_judged_where_there_are_two_of_them() {
-        let of = |rows| {
-            let key = ProductKey::plain([64, 64], RowClass::of(rows));
-            (judged_places(key), judged_rows(key))
-        };
-        assert_eq!(of(1), (vec![0], 1));
-        assert_eq!(of(8), (vec![0], 8));
-        assert_eq!(of(16), (vec![0, 8], 8));
-        assert_eq!(of(192), (vec![0, 96, 184], 8));
-        assert_eq!(of(256), (vec![0, 128, 248], 8));
     }
 }

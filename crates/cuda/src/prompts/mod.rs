@@ -3,9 +3,9 @@
 pub mod trial;
 
 use crate::compile::Source;
-use crate::driver::{DriverError, Function, Module, Properties, Shape, Stream};
+use crate::driver::{DriverError, Function, Matrix, Module, Properties, Shape, Stream, TensorMap};
 use crate::error::CudaError;
-use crate::kernels::{self, Attend, AttendShape, Constants, PROMPT_ROWS, SEGMENT};
+use crate::kernels::{self, Attend, AttendShape, BLOCK, Constants, PROMPT_ROWS, PromptAttend, SEGMENT};
 use crate::kv::KvForm;
 
 /// Which instructions a prompt's products are computed by.
@@ -72,23 +72,45 @@ impl PromptForm {
 #[derive(Debug)]
 pub struct PromptKernel {
     function: Function,
-    threads: u32,
+    form: PromptForm,
+    head_dim: usize,
+    kv: KvForm,
     shared_bytes: usize,
 }
 
 impl PromptKernel {
     /// Finds a form's kernel in its module.
     pub fn find(form: PromptForm, module: &Module, constants: Constants) -> Result<Self, CudaError> {
+        let Constants { head_dim, kv, .. } = constants;
         let shared_bytes = form.shared_bytes(constants, &constants.attend_shape()?);
         let function = module.function(form.entry(), shared_bytes)?;
-        Ok(Self { function, threads: form.threads(), shared_bytes })
+        Ok(Self { function, form, head_dim, kv, shared_bytes })
     }
 
-    /// Queues it: a block per multiprocessor, which takes pieces of prompts in turn.
-    pub fn launch(&self, stream: &Stream, arguments: &Attend) -> Result<(), DriverError> {
+    /// Queues it for a layer of so many blocks of keys and values: a block per multiprocessor, which takes pieces of prompts in turn.
+    pub fn launch(&self, stream: &Stream, arguments: &Attend, blocks: usize) -> Result<(), DriverError> {
         let grid = [stream.device().properties().multiprocessors, 1, 1];
-        let shape = Shape { grid, threads: self.threads, shared_bytes: self.shared_bytes };
-        stream.launch(&self.function, shape, arguments)
+        let shape = Shape { grid, threads: self.form.threads(), shared_bytes: self.shared_bytes };
+        match self.form {
+            PromptForm::Warps => stream.launch(&self.function, shape, arguments),
+            PromptForm::Warpgroups => {
+                let kv = self.tiles(stream, arguments, blocks)?;
+                stream.launch(&self.function, shape, &PromptAttend { attend: *arguments, kv })
+            }
+        }
+    }
+
+    /// A layer's keys and values as the copy engine takes them: a block's of one head at once. Quants pass through threads.
+    fn tiles(&self, stream: &Stream, arguments: &Attend, blocks: usize) -> Result<TensorMap, DriverError> {
+        match self.kv {
+            KvForm::Q8 => Ok(TensorMap::NONE),
+            KvForm::Bf16 => stream.device().tensor_map(Matrix {
+                address: arguments.kv,
+                columns: self.head_dim,
+                rows: blocks * arguments.kv_heads as usize * 2 * BLOCK,
+                box_rows: BLOCK,
+            }),
+        }
     }
 }
 

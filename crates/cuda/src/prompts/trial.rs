@@ -343,7 +343,13 @@ impl Uploaded {
 
     /// Queues a kernel.
     pub fn launch(&self, stream: &Stream, kernel: &PromptKernel) -> Result<(), CudaError> {
-        Ok(kernel.launch(stream, &self.arguments(0))?)
+        Ok(kernel.launch(stream, &self.arguments(0), self.blocks())?)
+    }
+
+    /// Blocks of keys and values of a layer.
+    fn blocks(&self) -> usize {
+        let Trial { kv, kv_heads, head_dim, .. } = self.trial;
+        self.kv.bytes() / self.layers / (kv_heads * 2 * kv.half_bytes(head_dim))
     }
 
     /// Queues the decoded rows of every layer.

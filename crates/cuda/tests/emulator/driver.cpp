@@ -173,5 +173,12 @@ Result cuLaunchKernelEx(const LaunchConfig *config, void *function, void **param
     });
     return 0;
 }
+// Leaves what `emulator::Matrix` of `hopper.h` names.
+Result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, Address base, const uint64_t *sizes, const uint64_t *strides, const unsigned *box, const unsigned *steps, int, int swizzle, int, int) {
+    if (type != 9 || rank != 2 || swizzle != 3 || (Address)map % 64 || base % 16 || strides[0] % 16 || steps[0] != 1 || steps[1] != 1) return 1;
+    const uint64_t words[5] = {base, sizes[0], sizes[1], strides[0], box[0] | (uint64_t)box[1] << 32};
+    memset(map, 0, 128), memcpy(map, words, sizeof words);
+    return 0;
+}
 Result cuGetErrorString(Result, const char **text) { *text = "an error of the emulator"; return 0; }
 }

@@ -5,6 +5,8 @@
 
 #define DYNAMIC_PANELS(name) char *name = emulator::shared
 
+struct alignas(64) TensorMap { u64 words[16]; };
+
 namespace emulator {
 // Address, without the swizzle, of the value at (row, input) of a matrix; `row` counts along M or N.
 static u32 offset(u64 descriptor, u32 row, u32 input, bool transposed) {
@@ -57,8 +59,42 @@ static void compute(size_t index) {
             p.d[j * 4 + e] = (float)sum;
         }
 }
-// An mbarrier, in its eight bytes of shared memory.
+// An mbarrier, in its eight bytes of shared memory; what the copy engine brings for it, and the bytes that are waited for.
 struct Barrier { u16 count, pending; u32 phase; };
+struct Box { char *to; const void *map; u32 column, row; };
+struct Expected { i32 bytes; std::vector<Box> boxes; };
+static std::map<u64 *, Expected> expected;
+static void complete(u64 *at) {
+    auto &barrier = *(Barrier *)at;
+    if (barrier.pending == 0 && expected[at].bytes == 0) barrier.pending = barrier.count, barrier.phase++;
+}
+static void arrival(u64 *at) { ((Barrier *)at)->pending--, complete(at); }
+// What `cuTensorMapEncodeTiled` of `driver.cpp` leaves in a map: two dimensions of bf16, and pieces swizzled by 128 bytes.
+struct Matrix { const char *base; u64 columns, rows, stride; u32 box_columns, box_rows; };
+static void bring_box(const Box &box) {
+    Matrix m;
+    memcpy(&m, box.map, sizeof m);
+    if (((box.to - shared) & 1023) != 0 || m.box_columns * 2 != 128) fail("boxes are panels of 128 bytes that begin at multiples of 1,024");
+    for (u32 r = 0; r < m.box_rows; r++)
+        for (u32 p = 0; p < 8; p++) {
+            char *to = box.to + r * 128 + (p ^ r % 8) * 16;
+            const bool in = box.row + r < m.rows && box.column + p * 8 < m.columns;
+            if (in) memcpy(to, m.base + (box.row + r) * m.stride + (box.column + p * 8) * 2, 16); else memset(to, 0, 16);
+            unpublished[(to - shared) / 16] = false;
+        }
+    copies++;
+}
+// Copies take their time: they are done when somebody waits for them.
+static void bring_boxes(u64 *at) {
+    Expected &here = expected[at];
+    for (const Box &box : here.boxes) {
+        Matrix m;
+        memcpy(&m, box.map, sizeof m);
+        bring_box(box), here.bytes -= m.box_columns * m.box_rows * 2;
+    }
+    if (here.boxes.empty()) return;
+    here.boxes.clear(), complete(at);
+}
 struct Numbered { u32 arrived, generation; };
 static Numbered numbered[16];
 static void numbered_arrival(u32 number, u32 threads) {
@@ -103,13 +139,20 @@ static inline void publish_writes() {
     emulator::current->copied.clear();
 }
 
-static inline void barrier_create(u64 *barrier, u32 count) { *(emulator::Barrier *)barrier = {(u16)count, (u16)count, 0}; }
-static inline void barrier_arrive(u64 *at) {
-    auto &barrier = *(emulator::Barrier *)at;
-    if (--barrier.pending == 0) barrier.pending = barrier.count, barrier.phase++;
+static inline void barrier_create(u64 *barrier, u32 count) { *(emulator::Barrier *)barrier = {(u16)count, (u16)count, 0}, emulator::expected.erase(barrier); }
+static inline void barrier_arrive(u64 *at) { emulator::arrival(at); }
+static inline void barrier_arrive_expecting(u64 *at, u32 bytes) {
+    emulator::expected[at].bytes += bytes;
+    emulator::arrival(at);
+}
+static inline void copy_box(void *to, const TensorMap &map, u32 column, u32 row, u64 *barrier) {
+    emulator::expected[barrier].boxes.push_back({(char *)to, &map, column, row});
 }
 static inline void barrier_wait(u64 *barrier, u32 parity) {
-    emulator::wait_until([=] { return ((emulator::Barrier *)barrier)->phase % 2 != parity; });
+    emulator::wait_until([=] {
+        emulator::bring_boxes(barrier);
+        return ((emulator::Barrier *)barrier)->phase % 2 != parity;
+    });
 }
 static inline void numbered_arrive(u32 number, u32 threads) { emulator::numbered_arrival(number, threads); }
 static inline void numbered_wait(u32 number, u32 threads) {

@@ -14,6 +14,7 @@ mod encoders;
 mod families;
 mod invariance;
 mod loss;
+mod meter;
 mod models;
 mod products;
 mod profile;

@@ -1,13 +1,17 @@
 //! What a decode step's time consists of: each kind of operation replayed by itself, over the arrays of the step before.
 
-use ropeway_cuda::CudaExecutor;
-use ropeway_cuda::plan::{MatrixRole, Op};
-use ropeway_cuda::program::Program;
+use ropeway_cuda::driver::{Graph, Stream};
+use ropeway_cuda::plan::{MatrixRole, Op, Plan};
 use ropeway_cuda::sections::{Decodes, Filled};
 use ropeway_cuda::shape::RowClass;
+use ropeway_cuda::{CudaError, CudaExecutor};
 use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, StepOutput};
 
 use crate::Failed;
+use crate::meter::{Load, Meter};
+
+/// Seconds for which a part is repeated before its clock is looked at, and again while it is.
+const SETTLED: f64 = 0.25;
 
 /// Keys of every row.
 const KEYS: usize = 256;
@@ -48,53 +52,67 @@ fn parts(executor: &mut CudaExecutor, batch: &Batch, filled: Filled, what: &str)
         whole = whole.min(start.elapsed().as_secs_f64());
     }
     let Some(program) = executor.program() else { return Ok(()) };
-    let part = |chosen: &dyn Fn(&Op) -> bool| time(program, || program.layers_where(filled, chosen));
-    let matrix = |op: &Op, want: fn(MatrixRole) -> bool| matches!(op, Op::Linear { matrix, .. } if want(program.plan.matrix(*matrix).role));
-    let layers = part(&|_| true)?;
-    let head = time(program, || program.head(RowClass::of(batch.rows.len())))?;
-    println!(
-        "RES {what}: launch to results {:.3} ms; layers {:.3}, head {:.3}: \
-         norms {:.3}, qkv {:.3}, route {:.3}, attend {:.3}, output {:.3}, gate_up {:.3}, gate {:.3}, down {:.3}",
-        whole * 1e3,
-        layers * 1e3,
-        head * 1e3,
-        part(&|op| matches!(op, Op::Residual { .. }))? * 1e3,
-        part(&|op| matrix(op, |role| matches!(role, MatrixRole::Qkv(_))))? * 1e3,
-        part(&|op| matches!(op, Op::Route { .. }))? * 1e3,
-        part(&|op| matches!(op, Op::Attend { .. }))? * 1e3,
-        part(&|op| matrix(op, |role| matches!(role, MatrixRole::Output(_))))? * 1e3,
-        part(&|op| matrix(op, |role| matches!(role, MatrixRole::GateUp(_))))? * 1e3,
-        part(&|op| matches!(op, Op::Gate { .. }))? * 1e3,
-        part(&|op| matrix(op, |role| matches!(role, MatrixRole::Down(_))))? * 1e3,
-    );
-    if program.plan.most_experts() > 0 {
-        println!(
-            "RES {what}: choosing experts {:.3} ms, their gate_up {:.3}, down {:.3}, combining {:.3}",
-            part(&|op| matches!(op, Op::Choose { .. }))? * 1e3,
-            part(&|op| matrix(op, |role| matches!(role, MatrixRole::ExpertGateUp(_))))? * 1e3,
-            part(&|op| matrix(op, |role| matches!(role, MatrixRole::ExpertDown(_))))? * 1e3,
-            part(&|op| matches!(op, Op::Combine { .. }))? * 1e3,
-        );
+    println!("RES {what}: launch to results {:.3} ms", whole * 1e3);
+    let meter = Meter::open();
+    let print = |part: &str, queue: &dyn Fn() -> Result<(), CudaError>| -> Result<(), Failed> {
+        let graph = program.stream.capture(queue)?;
+        println!("RES {what}: {part:9} {}", replay(&program.stream, &graph, meter.as_ref())?);
+        Ok(())
+    };
+    print("layers", &|| program.layers(filled))?;
+    print("head", &|| program.head(RowClass::of(batch.rows.len())))?;
+    for (part, is_part) in PARTS {
+        let chosen = |op: &Op| is_part(op, &program.plan);
+        if program.plan.layers.iter().any(chosen) {
+            print(part, &|| program.layers_where(filled, chosen))?;
+        }
     }
     Ok(())
 }
 
-/// Seconds of one replay.
-fn time(
-    program: &Program,
-    queue: impl FnOnce() -> Result<(), ropeway_cuda::CudaError>,
-) -> Result<f64, Failed> {
-    let cuda = ropeway_cuda::CudaError::from;
-    let stream = &program.stream;
-    let graph = stream.capture(queue)?;
+/// Kinds of operations.
+type IsPart = fn(&Op, &Plan) -> bool;
+const PARTS: [(&str, IsPart); 12] = [
+    ("norms", |op, _| matches!(op, Op::Residual { .. })),
+    ("qkv", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::Qkv(_)))),
+    ("route", |op, _| matches!(op, Op::Route { .. })),
+    ("attend", |op, _| matches!(op, Op::Attend { .. })),
+    ("output", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::Output(_)))),
+    ("gate_up", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::GateUp(_)))),
+    ("gate", |op, _| matches!(op, Op::Gate { .. })),
+    ("down", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::Down(_)))),
+    ("router", |op, _| matches!(op, Op::Choose { .. })),
+    ("experts' gate_up", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::ExpertGateUp(_)))),
+    ("experts' down", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::ExpertDown(_)))),
+    ("combining", |op, _| matches!(op, Op::Combine { .. })),
+];
+
+fn multiplies(op: &Op, plan: &Plan, is_meant: fn(MatrixRole) -> bool) -> bool {
+    matches!(op, Op::Linear { matrix, .. } if is_meant(plan.matrix(*matrix).role))
+}
+
+/// What a graph takes after a rest, and when it is repeated until the GPU has settled at what its power allows.
+fn replay(stream: &Stream, graph: &Graph, meter: Option<&Meter>) -> Result<String, Failed> {
+    let rested = (0..5)
+        .map(|_| repeat(stream, graph, 1))
+        .try_fold(f64::INFINITY, |best, seconds| Ok::<_, Failed>(best.min(seconds?)))?;
+    let Some(meter) = meter else { return Ok(format!("{:.3} ms", rested * 1e3)) };
+    let times = (SETTLED / rested).ceil() as usize;
+    repeat(stream, graph, times)?;
+    let (busy, load) = meter.during(|| repeat(stream, graph, times));
+    let Load { megahertz, watts } = load;
+    Ok(format!("{:.3} ms, repeated {:.3} ms at {megahertz:.0} MHz, {watts:.0} W", rested * 1e3, busy? * 1e3))
+}
+
+/// Seconds of one of so many replays.
+fn repeat(stream: &Stream, graph: &Graph, times: usize) -> Result<f64, Failed> {
+    let cuda = CudaError::from;
     let (before, after) = (stream.device().event().map_err(cuda)?, stream.device().event().map_err(cuda)?);
-    let mut best = f64::INFINITY;
-    for _ in 0..5 {
-        stream.record(&before).map_err(cuda)?;
-        stream.launch_graph(&graph).map_err(cuda)?;
-        stream.record(&after).map_err(cuda)?;
-        after.synchronize().map_err(cuda)?;
-        best = best.min(after.seconds_since(&before).map_err(cuda)?);
+    stream.record(&before).map_err(cuda)?;
+    for _ in 0..times {
+        stream.launch_graph(graph).map_err(cuda)?;
     }
-    Ok(best)
+    stream.record(&after).map_err(cuda)?;
+    after.synchronize().map_err(cuda)?;
+    Ok(after.seconds_since(&before).map_err(cuda)? / times.max(1) as f64)
 }

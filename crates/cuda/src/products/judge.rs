@@ -1,0 +1,129 @@
+//! Which ways of a product give the bits of our own kernel: rows at several places are compared with it.
+
+use super::tune::randomise_input;
+use super::{Bench, Launch, ProductKey, Products, Recipe, Wanted, usual_kernel};
+use crate::blas::{Blas, Operands};
+use crate::driver::{Address, Stream};
+use crate::error::CudaError;
+use crate::shape::{LEAST_ROWS, RowClass};
+
+/// Rows that are compared at each place.
+const JUDGED: usize = LEAST_ROWS;
+
+impl Products {
+    /// Those ways that give the judge's bits, in the given order.
+    pub(super) fn judged(
+        &self,
+        blas: &Blas,
+        bench: &Bench<'_>,
+        wanted: &Wanted,
+        recipes: Vec<Recipe>,
+    ) -> Result<Vec<Recipe>, CudaError> {
+        let key = wanted.key;
+        randomise_input(bench, wanted)?;
+        let right = self.judge(bench, wanted)?;
+        let mut same = Vec::new();
+        for recipe in recipes {
+            self.forget_rows(bench, wanted)?;
+            if self.by_recipe(blas, bench.launch(wanted, 0), &recipe).is_err() {
+                continue;
+            }
+            if self.read_rows(bench, wanted, &recipe)? != right {
+                tracing::debug!(product = key.name(), ?recipe, "a way with other bits is left out");
+                continue;
+            }
+            same.push(recipe);
+        }
+        Ok(same)
+    }
+
+    /// The judge's rows at all places.
+    fn judge(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
+        let key = ProductKey { class: RowClass::of(JUDGED), ..wanted.key };
+        let kernel = usual_kernel(bench.kernels, key);
+        let bytes = judged_rows(wanted.key) * key.outputs * key.results.bytes();
+        let mut right = Vec::new();
+        for place in judged_places(wanted.key) {
+            let launch = bench.launch(wanted, 0);
+            let x = launch.operands.x.plus(place * key.inputs * 2);
+            self.own(Launch { key, operands: Operands { x, ..launch.operands }, ..launch }, kernel)?;
+            right.extend(download(bench.stream, &[wanted.output], bytes)?);
+        }
+        Ok(right)
+    }
+
+    /// Nothing of the rows is there any more, nor of slices: what is not written is not taken for right.
+    fn forget_rows(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
+        let bytes = wanted.key.slice_values() * wanted.key.results.bytes();
+        bench.stream.fill(wanted.output, 0xff, bytes)?;
+        let partial = wanted.key.partial_bytes().min(self.scratch.bytes);
+        Ok(bench.stream.fill(self.scratch.address, 0xff, partial)?)
+    }
+
+    /// The results' rows at all places.
+    fn read_rows(&self, bench: &Bench<'_>, wanted: &Wanted, recipe: &Recipe) -> Result<Vec<u8>, CudaError> {
+        let key = wanted.key;
+        let bytes = judged_rows(key) * key.outputs * key.results.bytes();
+        let at_places = |array: Address| -> Vec<Address> {
+            let at = |place| array.plus(place * key.outputs * key.results.bytes());
+            judged_places(key).into_iter().map(at).collect()
+        };
+        if !matches!(recipe, Recipe::Beside(_)) {
+            return download(bench.stream, &at_places(wanted.output), bytes);
+        }
+        let slice = |index: usize| -> Result<Vec<f32>, CudaError> {
+            let array = self.scratch.address.plus(index * key.slice_values() * 4);
+            Ok(floats(&download(bench.stream, &at_places(array), bytes)?))
+        };
+        let first = slice(0)?;
+        let sums = (1..key.slices).try_fold(first, |sums: Vec<f32>, index| {
+            Ok::<_, CudaError>(sums.iter().zip(slice(index)?).map(|(sum, more)| sum + more).collect())
+        })?;
+        Ok(sums.iter().flat_map(|sum| sum.to_le_bytes()).collect())
+    }
+}
+
+/// Rows that are compared at each place.
+fn judged_rows(key: ProductKey) -> usize {
+    key.class.rows().min(JUDGED)
+}
+
+/// Where rows are compared: the first, some in the middle, where another tile may begin, and the last.
+fn judged_places(key: ProductKey) -> Vec<usize> {
+    let rows = key.class.rows();
+    let mut places = vec![0, rows / 2 / JUDGED * JUDGED, rows.saturating_sub(JUDGED)];
+    places.dedup();
+    places
+}
+
+/// So many bytes from each of these places.
+fn download(stream: &Stream, places: &[Address], bytes: usize) -> Result<Vec<u8>, CudaError> {
+    let mut pinned = stream.device().allocate_pinned(places.len() * bytes)?;
+    for (index, from) in places.iter().enumerate() {
+        stream.download_at(&mut pinned, index * bytes, *from, bytes)?;
+    }
+    stream.synchronize()?;
+    Ok(pinned.bytes()[..places.len() * bytes].to_vec())
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_every_tile_of_128_are_judged_where_there_are_two_of_them() {
+        let of = |rows| {
+            let key = ProductKey::plain([64, 64], RowClass::of(rows));
+            (judged_places(key), judged_rows(key))
+        };
+        assert_eq!(of(1), (vec![0], 1));
+        assert_eq!(of(8), (vec![0], 8));
+        assert_eq!(of(16), (vec![0, 8], 8));
+        assert_eq!(of(192), (vec![0, 96, 184], 8));
+        assert_eq!(of(256), (vec![0, 128, 248], 8));
+    }
+}
