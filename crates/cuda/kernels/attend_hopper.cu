@@ -4,17 +4,17 @@
 //
 //   copying     two warps: Q, K 0, K 1, K 2, ...; two warps: V 0, V 1, ...; two slots each for queries, keys and values, across items.
 //               Segments that are seen as a whole are left to the copy engine; threads copy the others, and queries
-//   computing   q . k 0 | weights 0 | values 0, q . k 1 | weights 1 | values 1, q . k 2 | ...
+//   computing   scores 0 | weights 0 | left values 0, scores 1 | right values 0 | weights 1 | left values 1, scores 2 | ...
 //
-// The computing ones take turns: while one issues the products of a turn, weighted values of a segment and scores of the next one, the other
-// turns scores into weights. A turn begins with the values of the first 64 tokens, while the weights of the others are computed; then come
-// theirs, in two panels of 64 columns: the left one is merged into the total while the right one runs, and that while the scores do. With
-// heads of 128 values, a thread has 64 sums of the total, 64 of two panels, 32 registers of packed weights and 32 exponents, or 64 sums,
-// 32 of one panel and 64 scores, of 232 registers.
+// The computing ones take turns: while one issues its products, the other turns scores into weights. Values are weighted in two panels of 64
+// columns: the left one is merged into the total while the next scores are computed, and the right one while their maxima are found. With heads of
+// 128 values, a thread has 64 sums of the total, 64 scores, 32 sums of a panel and 32 registers of packed weights, of 232 registers: a second
+// panel does not fit. A turn ends when the right panel's products are issued; a segment that the mask cuts through is looked at after they are
+// done, as there are no registers for both.
 //
-// Why so much must overlap: by the rates of its units, a multiprocessor needs for 128 rows of a segment 2,048 clocks for products (heads of
-// 128 values), 1,088 for exponentials, and about 1,450 to issue all instructions. Measured: 3,260. While products run, a comparison takes
-// 4 clocks and an exponential 9 instead of 2 and 8, and every multiplication slows the products: they share the ports of the registers.
+// By the rates of its units, a multiprocessor needs for 128 rows of a segment 2,048 clocks for products (heads of 128 values), 1,088 for
+// exponentials, and about 1,450 to issue all instructions. Measured on an H200: 2,950. Products alone, back to back, take as long as 848 TFLOP/s
+// allow, since the GPU lowers its clock under them; all of it together reaches 640.
 //
 // With KV8, quants pass through a staging area that has room for one tile of keys and one of values: a thread copies its part of the next
 // tile there, and widens it into a slot when that is empty. Computing threads multiply by tokens' scales, as in `attend.cuh`.
@@ -53,20 +53,24 @@ DEVICE char *slot_bytes(const Slots &s) { return s.bytes + s.turn % 2 * TILE_BYT
 DEVICE char *slot_scales(const Slots &s) { return s.scales + s.turn % 2 * SCALES_BYTES; }
 DEVICE void await_full(const Slots &s) { barrier_wait(s.full + s.turn % 2, s.turn / 2 % 2); }
 // A computing warp has read all that it needs of the slot.
-DEVICE void release(Slots &s) {
+DEVICE void release(const Slots &s) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(s.empty + s.turn % 2);
-    s.turn++;
 }
-struct Memory {
-    Slots queries, keys, values;
-};
 // Slots of queries (0), keys (1) or values (2).
 DEVICE Slots slots_at(char *bytes, u32 kind, u32 turn) {
     u64 *barriers = (u64 *)(bytes + 6 * TILE_BYTES) + kind * 4;
     return {bytes + kind * 2 * TILE_BYTES, barriers, barriers + 2, bytes + SCALES + (kind - 1) * 2 * SCALES_BYTES, turn};
 }
-DEVICE Memory divide(char *bytes) { return {slots_at(bytes, 0, 0), slots_at(bytes, 1, 0), slots_at(bytes, 2, 0)}; }
+// What a computing thread knows of the slots.
+struct Memory {
+    char *bytes;
+    u32 units;  // queries that were used
+    u32 tiles;  // keys that were used; as many values, or one or two less
+};
+DEVICE Slots queries_of(const Memory &m) { return slots_at(m.bytes, 0, m.units); }
+DEVICE Slots keys_of(const Memory &m) { return slots_at(m.bytes, 1, m.tiles); }
+DEVICE Slots values_of(const Memory &m, u32 behind) { return slots_at(m.bytes, 2, m.tiles - behind); }
 DEVICE void create_barriers(const Slots &s) {
     for (int slot = 0; slot < 2; slot++) barrier_create(s.full + slot, COPYING), barrier_create(s.empty + slot, COMPUTING * GROUP / 32);
 }
@@ -149,9 +153,9 @@ DEVICE void bring_part(const Slots &s, const Attend &a, const Unit &unit, u32 wh
     announce(s);
 }
 // The same of a segment that the unit sees all of, by the copy engine: a thread asks for each of the four blocks.
-DEVICE void bring_whole(const Slots &s, const PromptAttend &p, const Unit &unit, u32 which, u32 block) {
+DEVICE void bring_whole(const Slots &s, const PromptAttend &p, u32 head, u32 which, u32 block) {
     const Attend &a = p.attend;
-    const u32 thread = threadIdx.x % COPYING, head = unit.head / (a.heads / a.kv_heads);
+    const u32 thread = threadIdx.x % COPYING;
     char *to = await_empty(s) + thread * (BLOCK * 128);
     u64 *full = s.full + s.turn % 2;
     if (thread >= TILES) return barrier_arrive(full);
@@ -161,12 +165,12 @@ DEVICE void bring_whole(const Slots &s, const PromptAttend &p, const Unit &unit,
     for (u32 panel = 0; panel < PANELS; panel++) copy_box(to + panel * PANEL, p.kv, panel * 64, row, full);
 }
 DEVICE void bring_tiles(char *bytes, u32 &tiles, const PromptAttend &p, const Unit &unit) {
-    const u32 which = copied_half();
+    const u32 which = copied_half(), head = unit.head / (p.attend.heads / p.attend.kv_heads);
 #pragma unroll 1
     for (i32 g = unit.first; g * SEGMENT < unit.end; g++, tiles++) {
         const Slots slots = slots_at(bytes, 1 + which, tiles);
         const u32 block = known_block(p.attend, unit, g, threadIdx.x);
-        if (g * SEGMENT >= unit.lower && (g + 1) * SEGMENT <= unit.end) bring_whole(slots, p, unit, which, block);
+        if (g * SEGMENT >= unit.lower && (g + 1) * SEGMENT <= unit.end) bring_whole(slots, p, head, which, block);
         else bring_part(slots, p.attend, unit, which, g, block);
     }
 }
@@ -260,9 +264,6 @@ DEVICE void copy_units(char *bytes, const PromptAttend &p) {
 // Turns at issuing products: one for every segment of a unit, seen or not.
 DEVICE void await_turn(u32 group) { numbered_wait(1 + group, COMPUTING * GROUP); }
 DEVICE void pass_turn(u32 group) { numbered_arrive(1 + (group ^ 1), COMPUTING * GROUP); }
-// The same once the first half of the weights is there. The compiler is free to wait before it computes what needs no memory, and would do
-// so; sums of weights, which are never below 0, decide the barrier's number here, so that it can't.
-DEVICE void await_turn_after(const Rows &weighed, u32 group) { await_turn(group + (weighed.sum[0] < 0.0f || weighed.sum[1] < 0.0f ? COMPUTING : 0)); }
 // The first of a thread's two rows among its warpgroup's.
 DEVICE u32 first_row() { return threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4; }
 // What a warpgroup sees of a unit.
@@ -299,17 +300,20 @@ DEVICE void scale_segment(float (&s)[TILES][4][4], const Slots &tokens) {
     for (int t = 0; t < TILES; t++) scale_tokens(s[t], slot_scales(tokens) + t * BLOCK * 4);
 }
 // Takes the scores whose products are done; their keys are no longer needed.
-DEVICE void take_scores(float (&s)[TILES][4][4], Slots &keys) {
+DEVICE void take_scores(float (&s)[TILES][4][4], Memory &memory) {
 #pragma unroll
     for (int t = 0; t < TILES; t++) product_results(s[t]);
-    scale_segment(s, keys);
-    release(keys);
+    scale_segment(s, keys_of(memory));
+    release(keys_of(memory));
+    memory.tiles++;
 }
-// The weighted values of half a segment's tokens; those of the second half are added to the first one's.
-DEVICE void issue_values(float (&v)[8][4], const u32 (&p)[TILES * 2][4], const char *panel, int half) {
+// The weighted values of a segment's tokens, 64 columns.
+DEVICE void issue_values(float (&v)[8][4], const u32 (&p)[TILES * 2][4], const char *panel) {
     const u64 b = panel_descriptor(panel, PANEL, EIGHT_ROWS);
+    product_begin();
 #pragma unroll
-    for (int i = 0; i < TILES; i++) multiply_panel(v, p[half * TILES + i], further(b, (half * TILES + i) * 2 * EIGHT_ROWS), half + i > 0);
+    for (int i = 0; i < TILES * 2; i++) multiply_panel(v, p[i], further(b, i * 2 * EIGHT_ROWS), i > 0);
+    product_commit();
 }
 // How a segment is merged into the total. Rows that see nothing of it stay as they are.
 struct Merges {
@@ -352,127 +356,105 @@ DEVICE void skip_segments(i32 count, Memory &memory, u32 group) {
     for (; count > 0; count--) {
         await_turn(group);
         pass_turn(group);
-        await_full(memory.keys);
-        release(memory.keys);
-        await_full(memory.values);
-        release(memory.values);
+        await_full(keys_of(memory));
+        release(keys_of(memory));
+        await_full(values_of(memory, 0));
+        release(values_of(memory, 0));
+        memory.tiles++;
     }
 }
-// Minus infinity, which is there only when `x` is: what is compared with it first can't be moved before.
-DEVICE float none_after(float x) { return fminf(x, __uint_as_float(opaque(0xff800000u))); }
-// Half a segment's scores, exponents or weights.
-typedef float Half[TILES / 2][4][4];
-#define HALF_KEYS (THREAD_KEYS / 2)
-// The exponents of one half of the keys in a thread's row h.
-DEVICE void find_exponents(Half &x, float (&s)[TILES][4][4], const Rows &r, int h, int half, const Attend &a) {
-    const float zero = row_zero(r.most[h]);
-#pragma unroll
-    for (int n = 0; n < HALF_KEYS; n++) key_of_row(x, h, n) = exponent(key_of_row(s, h, half * HALF_KEYS + n), zero, a);
+// Whether every row of the warpgroup sees all of a segment.
+DEVICE bool sees_all(const Sight &sight, i32 segment, const Attend &a) {
+    const i32 base = segment * SEGMENT;
+    return base >= lowest(sight.after + GROUP_ROWS - 1, a.window) && base + SEGMENT <= (i32)sight.after;
 }
-// Exponents to weights in a thread's row h; the row's sum is this thread's only.
-DEVICE void weigh_half(Half &x, Rows &r, int h) {
+// Products to scores, and both rows' maxima.
+template <bool MASKED> DEVICE void find_maxima(float (&s)[TILES][4][4], Rows &r, i32 segment, const Sight &sight, const Attend &a) {
+    const Span span = MASKED ? span_of(sight, a) : Span();
 #pragma unroll
-    for (int n = 0; n < HALF_KEYS; n++) weigh_key(key_of_row(x, h, n), r.sum[h]);
+    for (int h = 0; h < 2; h++) score_row<MASKED>(s, r, h, segment * SEGMENT, span, a);
 }
-// Products to scores, and those of the first half of the keys to weights. Exponentials take longest, by a unit of their own: between those of
-// a thread's first row the maximum of its second one is found.
-template <bool MASKED> DEVICE void weigh_first_half(Half &x, float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
-    score_row<MASKED>(s, r, 0, base, span, a);
-    float most[2] = {NONE, NONE};
-    r.sum[0] = 0.0f, r.sum[1] = 0.0f;
-    find_exponents(x, s, r, 0, 0, a);
+// Scores to weights, in place, and their sums.
+DEVICE void weigh_rows(float (&s)[TILES][4][4], Rows &r, const Attend &a) {
 #pragma unroll
-    for (int t = 0; t < 2; t++) {
-        const float none = t == 0 ? NONE : none_after(r.sum[0]);
-        float later[2] = {none, none};
+    for (int h = 0; h < 2; h++) r.sum[h] = 0.0f;
 #pragma unroll
-        for (int i = 0; i < HALF_KEYS / 2; i++) {
-            weigh_key(key_of_row(x, 0, t * (HALF_KEYS / 2) + i), r.sum[0]);
+    for (int n = 0; n < THREAD_KEYS; n++)
 #pragma unroll
-            for (int e = 0; e < 2; e++) score_key<MASKED>(s, later, 1, t * HALF_KEYS + i * 2 + e, base, span, a);
+        for (int h = 0; h < 2; h++) {
+            float &v = key_of_row(s, h, n);
+            v = exponent(v, row_zero(r.most[h]), a);
+            weigh_key(v, r.sum[h]);
         }
 #pragma unroll
-        for (int e = 0; e < 2; e++) most[e] = fmaxf(most[e], later[e]);
-    }
-    r.most[1] = row_most(most, a);
-    find_exponents(x, s, r, 1, 0, a);
-    weigh_half(x, r, 1);
+    for (int h = 0; h < 2; h++) r.sum[h] = row_sum(r.sum[h]);
 }
-// Half of the weights as the matrix instruction takes them.
-DEVICE void pack_half(u32 (&p)[TILES * 2][4], Half &x, int half, const Slots &values) {
+// Weights as the matrix instruction takes them.
+DEVICE void pack_rows(u32 (&p)[TILES * 2][4], float (&s)[TILES][4][4], const Slots &values) {
+    if (KV8) await_full(values);
 #pragma unroll
-    for (int i = 0; i < TILES / 2; i++) {
-        const int t = half * (TILES / 2) + i;
-        scale_tokens(x[i], slot_scales(values) + t * BLOCK * 4);
+    for (int t = 0; t < TILES; t++) {
+        scale_tokens(s[t], slot_scales(values) + t * BLOCK * 4);
 #pragma unroll
-        for (int j = 0; j < 2; j++) pack_weights(p[t * 2 + j], x[i], j);
+        for (int j = 0; j < 2; j++) pack_weights(p[t * 2 + j], s[t], j);
     }
 }
-// What is known of a segment before its products with values begin: weights of the first half of its keys, exponents of the second one.
-struct Begun {
-    Rows rows;
-    Half first, second;
-};
-DEVICE void begin_segment(Begun &b, float (&s)[TILES][4][4], i32 segment, const Sight &sight, const Attend &a) {
-    const i32 base = segment * SEGMENT;
-    const bool all = base >= lowest(sight.after + GROUP_ROWS - 1, a.window) && base + SEGMENT <= (i32)sight.after;
-    const Span span = span_of(sight, a);
-    if (all) weigh_first_half<false>(b.first, s, b.rows, base, span, a);
-    else weigh_first_half<true>(b.first, s, b.rows, base, span, a);
-#pragma unroll
-    for (int h = 0; h < 2; h++) find_exponents(b.second, s, b.rows, h, 1, a);
-}
-// The weighted values of a segment, whose first half runs while the second half's weights are computed. `then()` issues BEHIND groups of
-// products behind them, as soon as there are registers for it: when all panels but the last one are merged into the total.
-template <int BEHIND, class Then> DEVICE void end_segment(Total &total, Begun &b, Memory &memory, u32 group, Then then) {
-    u32 p[TILES * 2][4];
-    float v[PANELS][8][4];
-    if (KV8) await_full(memory.values);
-    pack_half(p, b.first, 0, memory.values);
-    await_turn_after(b.rows, group);
-    if (!KV8) await_full(memory.values);
-    const char *values = slot_bytes(memory.values);
-    product_begin();
-#pragma unroll
-    for (int panel = 0; panel < PANELS; panel++) issue_values(v[panel], p, values + panel * PANEL, 0);
-    product_commit();
-#pragma unroll
-    for (int h = 0; h < 2; h++) weigh_half(b.second, b.rows, h);
-#pragma unroll
-    for (int h = 0; h < 2; h++) b.rows.sum[h] = row_sum(b.rows.sum[h]);
-    pack_half(p, b.second, 1, memory.values);
-    product_begin();
-#pragma unroll
-    for (int panel = 0; panel < PANELS; panel++) issue_values(v[panel], p, values + panel * PANEL, 1), product_commit();
-    const Merges m = merge_scales(total, b.rows);
+// The last segment's values, behind which no scores are computed.
+DEVICE void end_segments(Total &total, const Rows &rows, const u32 (&p)[TILES * 2][4], Memory &memory, u32 group) {
+    const Merges m = merge_scales(total, rows);
     keep_total(total, m);
-    if (PANELS == 2) {
-        product_wait<1>();
-        take_panel(total, 0, m, v[0]);
+#pragma unroll
+    for (int panel = 0; panel < PANELS; panel++) {
+        float v[8][4];
+        issue_values(v, p, slot_bytes(values_of(memory, 1)) + panel * PANEL);
+        if (panel == PANELS - 1) pass_turn(group);
+        product_wait<0>();
+        take_panel(total, panel, m, v);
     }
-    then();
-    product_wait<BEHIND>();
-    product_operands(p);
-    release(memory.values);
-    take_panel(total, PANELS - 1, m, v[PANELS - 1]);
 }
 DEVICE void attend_segments(Total &total, const Sight &sight, Memory &memory, u64 queries, u32 group, const Attend &a) {
-    float s[TILES][4][4];
-    Begun begun;
-    await_full(memory.keys);
-    issue_scores(s, queries, slot_bytes(memory.keys));
+    float s[TILES][4][4], v[8][4];
+    u32 p[TILES * 2][4];
+    Rows rows;
+    await_full(keys_of(memory));
+    issue_scores(s, queries, slot_bytes(keys_of(memory)));
+    product_wait<0>();
+    take_scores(s, memory);
+    if (sees_all(sight, sight.first, a)) find_maxima<false>(s, rows, sight.first, sight, a);
+    else find_maxima<true>(s, rows, sight.first, sight, a);
+    weigh_rows(s, rows, a);
 #pragma unroll 1
-    for (i32 g = sight.first;; g++) {
+    for (i32 next = sight.first + 1; next < sight.last; next++) {
+        pack_rows(p, s, values_of(memory, 1));
+        await_turn(group);
+        if (!KV8) await_full(values_of(memory, 1));
+        const char *values = slot_bytes(values_of(memory, 1));
+        issue_values(v, p, values);
+        await_full(keys_of(memory));
+        issue_scores(s, queries, slot_bytes(keys_of(memory)));
+        if (PANELS == 1) pass_turn(group);
+        const Merges m = merge_scales(total, rows);
+        keep_total(total, m);
+        product_wait<1>();
+        take_panel(total, 0, m, v);
+        if (PANELS == 2) issue_values(v, p, values + PANEL), pass_turn(group);
+        product_wait<PANELS - 1>();
+        take_scores(s, memory);
+        const bool all = sees_all(sight, next, a);
+        if (all) find_maxima<false>(s, rows, next, sight, a);
         product_wait<0>();
-        take_scores(s, memory.keys);
-        begin_segment(begun, s, g, sight, a);
-        if (g + 1 == sight.last) return end_segment<0>(total, begun, memory, group, [&]() { pass_turn(group); });
-        end_segment<1>(total, begun, memory, group, [&]() {
-            await_full(memory.keys);
-            issue_scores(s, queries, slot_bytes(memory.keys));
-            pass_turn(group);
-        });
+        product_operands(p);
+        release(values_of(memory, 2));
+        if (PANELS == 2) take_panel(total, 1, m, v);
+        if (!all) find_maxima<true>(s, rows, next, sight, a);
+        weigh_rows(s, rows, a);
     }
+    pack_rows(p, s, values_of(memory, 1));
+    await_turn(group);
+    if (!KV8) await_full(values_of(memory, 1));
+    end_segments(total, rows, p, memory, group);
+    product_operands(p);
+    release(values_of(memory, 1));
 }
 DEVICE void write_total(const Total &total, const Attend &a, const Unit &unit, u32 group) {
     const u32 own = group * GROUP_ROWS + first_row();
@@ -492,12 +474,13 @@ DEVICE void compute_units(Memory memory, u32 group, const Attend &a) {
         for (int i = 0; i < HEAD_DIM / 8; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++) total.values[i][e] = 0.0f;
-        await_full(memory.queries);
-        const u64 queries = panel_descriptor(slot_bytes(memory.queries) + group * (GROUP_ROWS * 128), 0, EIGHT_ROWS);
+        await_full(queries_of(memory));
+        const u64 queries = panel_descriptor(slot_bytes(queries_of(memory)) + group * (GROUP_ROWS * 128), 0, EIGHT_ROWS);
         skip_segments(sight.first - unit.first, memory, group);
         if (sight.first < sight.last) attend_segments(total, sight, memory, queries, group, a);
         skip_segments(unit.last - sight.last, memory, group);
-        release(memory.queries);
+        release(queries_of(memory));
+        memory.units++;
         write_total(total, a, unit_at(a, index), group);
     });
     if (group == 0) await_turn(group);
@@ -505,9 +488,9 @@ DEVICE void compute_units(Memory memory, u32 group, const Attend &a) {
 
 KERNEL(attend_prompt_hopper, PromptAttend, (COMPUTING + 1) * GROUP) {
     DYNAMIC_PANELS(bytes);
-    const Memory memory = divide(bytes);
+    const Memory memory = {bytes, 0, 0};
     const u32 group = __shfl_sync(LANES_ALL, threadIdx.x / GROUP, 0);
-    if (threadIdx.x == 0) create_barriers(memory.queries), create_barriers(memory.keys), create_barriers(memory.values);
+    if (threadIdx.x == 0) create_barriers(queries_of(memory)), create_barriers(keys_of(memory)), create_barriers(values_of(memory, 0));
     __syncthreads();
     if (group == COMPUTING) {
         fewer_registers<40>();
