@@ -130,7 +130,7 @@ impl Run<'_> {
             Op::Linear { matrix, from, to, .. } => self.linear(matrix, from, to),
             Op::Pick => self.pick(),
             Op::Route { layer, bias, norms, rotation } => self.route(layer, bias, norms, rotation),
-            Op::Attend { layer, window } => self.attend(layer, window),
+            Op::Attend { layer, window, rows } => self.attend(layer, window, rows),
             Op::Gate { width, bias, rows } => self.gate(width, bias, rows),
             Op::Choose { router, norm, experts } => self.choose_experts(router, norm, experts),
             Op::Combine { experts } => self.combine(experts),
@@ -265,7 +265,7 @@ impl Run<'_> {
         Ok(stream.launch(function, shape, &arguments)?)
     }
 
-    fn attend(&self, layer: usize, window: usize) -> Result<(), CudaError> {
+    fn attend(&self, layer: usize, window: usize, rows: RowsOf) -> Result<(), CudaError> {
         let Program { stream, kernels, model, workspace, constants, plan, .. } = self.program;
         let arguments = Attend {
             queries: workspace.queries,
@@ -285,6 +285,11 @@ impl Run<'_> {
         };
         kernels.attend_decode.launch(stream, self.filled.decodes, self.rows(), &arguments)?;
         if self.filled.prompts {
+            let (counts, prompts) = match rows {
+                RowsOf::Picked => (self.sections.wanted_counts(), self.sections.wanted_prompts()),
+                _ => (self.sections.counts(window), self.sections.prompts()),
+            };
+            let arguments = Attend { counts: self.array(counts), prompts: self.array(prompts), ..arguments };
             kernels.attend_prompt.launch(stream, &arguments, self.program.blocks)?;
         }
         Ok(())

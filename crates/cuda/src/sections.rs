@@ -1,7 +1,7 @@
 //! A step's arrays: where they lie in the block that is uploaded, and how a batch becomes them.
 //!
 //! ```text
-//! | counts | picked | tokens | positions | slots | prompts | items per window | tables |
+//! | counts | picked | tokens | positions | slots | prompts | wanted prompts | items per window | tables |
 //! ```
 //! Offsets depend on the class of the step alone, so that captured launches find everything where it was. Only what a step uses is
 //! uploaded.
@@ -41,7 +41,7 @@ pub struct Sections {
 impl Sections {
     /// The layout of steps of a class.
     pub fn new(model: &ModelShape, step: &StepShape, class: RowClass) -> Self {
-        debug_assert!(model.windows * 2 <= COUNT_WORDS);
+        debug_assert!((model.windows + 1) * 2 <= COUNT_WORDS);
         Self {
             class: class.rows(),
             rows_per_step: step.rows,
@@ -56,6 +56,11 @@ impl Sections {
     /// Where a window's counts are: decode items, then prompt items.
     pub fn counts(&self, window: usize) -> usize {
         window * 2
+    }
+
+    /// The same of the last layer's prompts: no decode items, then prompt items with tokens whose logits are wanted.
+    pub fn wanted_counts(&self) -> usize {
+        self.counts(self.windows)
     }
 
     /// Indices of tokens whose logits are wanted. The same in every class.
@@ -83,9 +88,14 @@ impl Sections {
         self.slots() + self.class
     }
 
+    /// Those of them with tokens whose logits are wanted.
+    pub fn wanted_prompts(&self) -> usize {
+        self.prompts() + self.class * PROMPT_WORDS
+    }
+
     /// Segments of decoded rows.
     pub fn items(&self, window: usize) -> usize {
-        let first = (self.prompts() + self.class * PROMPT_WORDS).next_multiple_of(ITEM_WORDS);
+        let first = (self.wanted_prompts() + self.class * PROMPT_WORDS).next_multiple_of(ITEM_WORDS);
         first + window * self.items * ITEM_WORDS
     }
 
@@ -132,6 +142,7 @@ pub struct Filler<'a> {
     used: Vec<Range<usize>>,
     tables: usize,
     prompts: usize,
+    wanted: usize,
     decoded: usize,
     whole: Option<Decodes>,
     items: [usize; COUNT_WORDS / 2],
@@ -153,6 +164,7 @@ impl<'a> Filler<'a> {
             used: std::mem::take(ranges),
             tables: 0,
             prompts: 0,
+            wanted: 0,
             decoded: 0,
             whole: whole_rows(&sections, windows, batch),
             items: [0; COUNT_WORDS / 2],
@@ -185,7 +197,9 @@ impl<'a> Filler<'a> {
         for feed in &batch.feeds {
             self.words[s.tokens() + feed.token] = FED | feed.row as u32;
         }
-        self.words[s.picked()..][..s.rows_per_step].fill(0);
+        // Rows beyond the step's own are computed, too: as one that is.
+        let some = batch.rows.first().map_or(0, |row| row.token as u32);
+        self.words[s.picked()..][..s.rows_per_step].fill(some);
         for (word, row) in self.words[s.picked()..].iter_mut().zip(&batch.rows) {
             *word = row.token as u32;
         }
@@ -205,7 +219,7 @@ impl<'a> Filler<'a> {
             return Ok(());
         }
         let table = self.table(table)?;
-        self.prompt(chunk, table);
+        self.prompt(batch, chunk, table);
         Ok(())
     }
 
@@ -273,14 +287,20 @@ impl<'a> Filler<'a> {
     }
 
     /// Adds the pieces of a chunk, those with the most keys first.
-    fn prompt(&mut self, chunk: &Chunk, table: usize) {
+    fn prompt(&mut self, batch: &Batch, chunk: &Chunk, table: usize) {
+        let s = self.sections;
         let end = chunk.start + chunk.tokens.len();
         for first in (0..chunk.tokens.len()).step_by(PROMPT_ROWS).rev() {
             let rows = PROMPT_ROWS.min(chunk.tokens.len() - first);
-            let item = [chunk.tokens.start + first, rows, chunk.start + first, table, end].map(|v| v as u32);
-            let at = self.sections.prompts() + self.prompts * PROMPT_WORDS;
-            self.words[at..at + PROMPT_WORDS].copy_from_slice(&item);
+            let token = chunk.tokens.start + first;
+            let item = [token, rows, chunk.start + first, table, end].map(|v| v as u32);
+            self.words[s.prompts() + self.prompts * PROMPT_WORDS..][..PROMPT_WORDS].copy_from_slice(&item);
             self.prompts += 1;
+            if batch.rows.iter().any(|row| (token..token + rows).contains(&row.token)) {
+                self.words[s.wanted_prompts() + self.wanted * PROMPT_WORDS..][..PROMPT_WORDS]
+                    .copy_from_slice(&item);
+                self.wanted += 1;
+            }
         }
     }
 
@@ -292,8 +312,10 @@ impl<'a> Filler<'a> {
             self.words[s.counts(window)..][..2].copy_from_slice(&counts);
             self.used.push(s.items(window)..s.items(window) + self.items[window] * ITEM_WORDS);
         }
-        self.used.push(0..s.counts(s.windows));
+        self.words[s.wanted_counts()..][..2].copy_from_slice(&[0, self.wanted as u32]);
+        self.used.push(0..s.wanted_counts() + 2);
         self.used.push(s.prompts()..s.prompts() + self.prompts * PROMPT_WORDS);
+        self.used.push(s.wanted_prompts()..s.wanted_prompts() + self.wanted * PROMPT_WORDS);
         self.used.push(s.tables()..s.tables() + self.tables);
         join(&mut self.used);
     }
@@ -332,6 +354,8 @@ fn join(ranges: &mut Vec<Range<usize>>) {
 
 #[cfg(test)]
 mod tests {
+    use ropeway_executor::{History, SamplingParams};
+
     use super::*;
 
     #[test]
@@ -430,5 +454,22 @@ mod tests {
         batch.push_chunk(&[1; 200], 50, &table);
         let (words, s, _) = filled(&batch, 4, 0);
         assert_eq!(words[s.prompts()..][..10], [128, 72, 178, 0, 250, 0, 128, 50, 0, 250]);
+        assert_eq!(words[s.wanted_counts()..][..2], [0, 0], "nobody looks at any of it");
+    }
+
+    #[test]
+    fn the_last_layer_s_prompts_are_those_with_rows_that_are_wanted() {
+        let mut batch = Batch::default();
+        let table: Vec<BlockId> = (0..10).map(BlockId).collect();
+        batch.push_chunk(&[1; 300], 0, &table);
+        batch.sample_last(&SamplingParams::greedy(), History::default());
+        batch.push_chunk(&[1; 20], 0, &table);
+        batch.push_chunk(&[1; 150], 0, &table);
+        batch.score(320 + 3, 0, &SamplingParams::greedy());
+        let (words, s, _) = filled(&batch, 4, 0);
+        assert_eq!(words[s.counts(0)..][..2], [0, 6]);
+        assert_eq!(words[s.wanted_counts()..][..2], [0, 2]);
+        assert_eq!(words[s.wanted_prompts()..][..10], [256, 44, 256, 0, 300, 320, 128, 0, 20, 150]);
+        assert_eq!(words[s.picked()..][..8], [299, 323, 299, 299, 299, 299, 299, 299]);
     }
 }

@@ -69,8 +69,10 @@ impl Builder<'_> {
         });
         self.push(Op::Route { layer, bias, norms, rotation });
         let window = self.window(spec.layers[layer].window);
-        self.push(Op::Attend { layer, window });
-        let attended = if layer + 1 == spec.layers.len() { self.pick() } else { Slot::Attended };
+        let last = layer + 1 == spec.layers.len();
+        let rows = if last { RowsOf::Picked } else { RowsOf::Tokens };
+        self.push(Op::Attend { layer, window, rows });
+        let attended = if last { self.pick() } else { Slot::Attended };
         let output = self.matrix(MatrixRole::Output(layer), [spec.hidden, spec.q_width()], Results::F32);
         self.linear(output, attended, Slot::Branch, self.rows);
         let bias =

@@ -236,8 +236,8 @@ pub enum Op {
         norms: Option<HeadNormPlan>,
         rotation: Option<RotationPlan>,
     },
-    /// `attended = attention(queries)`.
-    Attend { layer: usize, window: usize },
+    /// `attended = attention(queries)`; of prompts, only pieces with rows that are asked for.
+    Attend { layer: usize, window: usize, rows: RowsOf },
     /// `gated = activation(gate) * up`.
     Gate { width: usize, bias: Option<VectorId>, rows: RowsOf },
     /// Which experts compute which tokens.

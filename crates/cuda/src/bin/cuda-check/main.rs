@@ -1,12 +1,12 @@
 //! Checks and measures the executor on a machine with a GPU, in one go.
 //!
 //! ```text
-//! cuda-check [attention] [products] [families] [encoders] [sampling] [invariance] [transfers] [speed] [loss] [--fixtures FOLDER]
+//! cuda-check [attention] [products] [families] [encoders] [sampling] [invariance] [transfers] [speed] [profile] [loss] [--fixtures FOLDER]
 //!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8]
 //! ```
 //! Without names, all of them; `loss` ruins a context and comes last. `--models` leaves measurements these models: 135m, 1.5b, 8b, and
-//! 30b-a3b (experts), which is there for those only who name it. `--quantize` packs the random weights of `invariance` and `speed`,
-//! and leaves `products` that form only; `--kv q8` keeps all decoders' keys and values in 8 bits, and measures attention over such.
+//! 30b-a3b (experts), which is there for those only who name it. `--quantize` packs the random weights of `invariance`, `speed`
+//! and `profile`, and leaves `products` that form only; `--kv q8` keeps all decoders' keys and values in 8 bits, and measures attention over such.
 //! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
 mod attention;
@@ -105,7 +105,7 @@ type Check = fn(&Task) -> Result<(), Failed>;
 
 fn main() -> ExitCode {
     let task = Task::from_arguments();
-    let checks: [(&str, Check); 9] = [
+    let checks: [(&str, Check); 10] = [
         ("attention", attention::check),
         ("products", products::check),
         ("families", families::check),
@@ -114,6 +114,7 @@ fn main() -> ExitCode {
         ("invariance", invariance::check),
         ("transfers", transfers::check),
         ("speed", speed::measure),
+        ("profile", profile::measure),
         ("loss", loss::check),
     ];
     let mut failed = false;

@@ -7,8 +7,8 @@ use ropeway_cuda::shape::RowClass;
 use ropeway_cuda::{CudaError, CudaExecutor};
 use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, StepOutput};
 
-use crate::Failed;
 use crate::meter::{Load, Meter};
+use crate::{Failed, Task, models};
 
 /// Seconds for which a part is repeated before its clock is looked at, and again while it is.
 const SETTLED: f64 = 0.25;
@@ -16,8 +16,25 @@ const SETTLED: f64 = 0.25;
 /// Keys of every row.
 const KEYS: usize = 256;
 
+/// Tokens of a prompt's step, and before it.
+const PROMPT: usize = 8192;
+
+pub fn measure(task: &Task) -> Result<(), Failed> {
+    for model in models::wanted(task) {
+        let mut executor = model.open(&task.options)?;
+        for choice in executor.program().iter().flat_map(|program| program.products.choices()) {
+            println!("   {} {choice}", model.name);
+        }
+        for rows in [1, 64, 256] {
+            print(&mut executor, model.name, rows)?;
+        }
+        print_prompt(&mut executor, model.name, PROMPT)?;
+    }
+    Ok(())
+}
+
 /// Prints the parts of a step with so many tokens of a prompt, after as many.
-pub fn print_prompt(executor: &mut CudaExecutor, name: &str, tokens: usize) -> Result<(), Failed> {
+fn print_prompt(executor: &mut CudaExecutor, name: &str, tokens: usize) -> Result<(), Failed> {
     let mut batch = Batch::default();
     let table: Vec<BlockId> = (0..2 * tokens as u32 / 32).map(BlockId).collect();
     let prompt: Vec<u32> = (0..tokens as u32).collect();
@@ -28,7 +45,7 @@ pub fn print_prompt(executor: &mut CudaExecutor, name: &str, tokens: usize) -> R
 }
 
 /// Prints the parts of a step of so many rows.
-pub fn print(executor: &mut CudaExecutor, name: &str, rows: usize) -> Result<(), Failed> {
+fn print(executor: &mut CudaExecutor, name: &str, rows: usize) -> Result<(), Failed> {
     let mut batch = Batch::default();
     let blocks = KEYS / 32;
     for row in 0..rows {

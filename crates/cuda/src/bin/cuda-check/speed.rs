@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ropeway_engine::{Event, Handle, Request, Settings, StepRecord, spawn};
 
-use crate::{Failed, Task, models, profile};
+use crate::{Failed, Task, models};
 
 const PROMPT: usize = 128;
 const ANSWER: usize = 256;
@@ -15,15 +15,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 pub fn measure(task: &Task) -> Result<(), Failed> {
     for model in models::wanted(task) {
         let start = Instant::now();
-        let mut executor = model.open(&task.options)?;
+        let executor = model.open(&task.options)?;
         println!("RES {} start with random weights: {:.2} s", model.name, start.elapsed().as_secs_f64());
-        for choice in executor.program().iter().flat_map(|program| program.products.choices()) {
-            println!("   {} {choice}", model.name);
-        }
-        for rows in [1, 64, 256] {
-            profile::print(&mut executor, model.name, rows)?;
-        }
-        profile::print_prompt(&mut executor, model.name, 8192)?;
         let (handle, thread) = spawn(Box::new(executor), &Settings::default());
         for streams in [1, 64, 256] {
             let speeds: Result<Vec<f64>, Failed> =
