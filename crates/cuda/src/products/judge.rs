@@ -42,14 +42,15 @@ impl Products {
         let key = ProductKey { class: RowClass::of(JUDGED), ..wanted.key };
         let kernel = usual_kernel(bench.kernels, key);
         let bytes = judged_rows(wanted.key) * key.outputs * key.results.bytes();
-        let mut right = Vec::new();
-        for place in judged_places(wanted.key) {
-            let launch = bench.launch(wanted, 0);
+        let launch = bench.launch(wanted, 0);
+        let mut rows = Vec::new();
+        for (index, place) in judged_places(wanted.key).into_iter().enumerate() {
             let x = launch.operands.x.plus(place * key.inputs * 2);
-            self.own(Launch { key, operands: Operands { x, ..launch.operands }, ..launch }, kernel)?;
-            right.extend(download(bench.stream, &[wanted.output], bytes)?);
+            let y = launch.operands.y.plus(index * bytes);
+            self.own(Launch { key, operands: Operands { x, y, ..launch.operands }, ..launch }, kernel)?;
+            rows.push(y);
         }
-        Ok(right)
+        download(bench.stream, &rows, bytes)
     }
 
     /// Nothing of the rows is there any more, nor of slices: what is not written is not taken for right.
