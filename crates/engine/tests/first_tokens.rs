@@ -166,3 +166,24 @@ fn small_chats_wait_at_most_twice_as_long_beside_attacks() {
         assert!(seen.others >= least, "{seen:?}: the machine does little else");
     }
 }
+
+/// The median first token of the first of these in a minute.
+fn median_first(askers: Vec<Asker>) -> f64 {
+    let mut world = World::new(askers);
+    while world.clock.now() < Duration::from_secs(60) {
+        world.step();
+    }
+    let first = &mut world.first[0];
+    first.sort_by(f64::total_cmp);
+    first[first.len() / 2]
+}
+
+#[test]
+fn a_prompt_worth_a_few_steps_of_the_streams_beside_it_does_not_let_them_finish_first() {
+    let question = Asker { class: Class::Default, prompt: 300, pause: Duration::from_millis(500), ..CHAT };
+    let alone = median_first(vec![question]);
+    let streams = (2..10).map(|account| Asker { account, answer: 500, prompt: 30, ..question });
+    let beside = median_first([question].into_iter().chain(streams).collect());
+    // 190 ms alone, or three steps of 100 ms that have the streams' tokens in them.
+    assert!(alone > 0.15 && beside < 0.31, "{alone} s alone, {beside} s beside eight streams");
+}

@@ -9,11 +9,16 @@ use ropeway_executor::{CostGuess, Limits, StepSizes};
 use ropeway_testkit::SimClock;
 use ropeway_testkit::simulate::{GpuTimes, TimedExecutor};
 
-/// As of the CUDA executor.
-const SIZES: StepSizes = StepSizes::Listed(&[
-    1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
-    3584, 4096, 4608, 5120, 5632, 6144, 6656, 7168, 8192,
-]);
+/// As of the CUDA executor: from 1,024 on, multiples of 128.
+const SIZES: StepSizes = StepSizes::Listed(&{
+    let mut sizes = [0; 71];
+    let (small, mut index) = ([1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024], 0);
+    while index < sizes.len() {
+        sizes[index] = if index < small.len() { small[index] } else { sizes[index - 1] + 128 };
+        index += 1;
+    }
+    sizes
+});
 
 /// An 8B model on an H200, and what it is taken for before the first step.
 const LIMITS: Limits = Limits {

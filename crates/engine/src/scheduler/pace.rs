@@ -11,8 +11,8 @@
 //! A step near what the streams need anyway lets short answers finish almost as if they were alone, at little cost to
 //! a long prompt: it loses some hundreds of milliseconds of many seconds. So a prompt bears that as long as its loss
 //! (time since its arrival less the time it would have needed alone for what is computed) stays below
-//! [`PATIENCE`] of its own duration, and below what a newcomer may have to wait for a step without streams; then steps may take the
-//! target. A prompt that fits into one step has no such patience: it is over at once.
+//! [`PATIENCE`] of its own duration, or, where it takes as long as [`LONG`] of their steps, below what a newcomer may have to wait for a step
+//! without streams; then steps may take the target. A prompt that fits into one step has no such patience: it is over at once.
 //!
 //! What a step costs without any prompt can't be avoided. Where that comes near the target or exceeds it (a large model
 //! on few cores, many streams), prompts get a quarter of each step's time all the same ([`SHARE`]).
@@ -27,6 +27,10 @@ const GENTLE: f64 = 1.25;
 
 /// Share of its own duration that a prompt may lose before it insists on time.
 const PATIENCE: f64 = 0.06;
+
+/// Steps of the streams beside it that a prompt is worth at least to bear them for as long as a newcomer may have to wait for a step. Beside a
+/// shorter one they would hardly finish meanwhile, and it would wait for more than it takes.
+const LONG: f64 = 50.0;
 
 /// Share of its own duration that a prompt may lose before it insists on memory: others are then let in only where
 /// that leaves what it still needs.
@@ -132,7 +136,8 @@ impl Pace {
         }
         let insisting = self.beside(streams);
         let (whole, lost) = judging.whole_and_lost(sequence);
-        let patient = whole > self.target && lost < (PATIENCE * whole).max(IDLE * self.target);
+        let newcomer = if whole > LONG * streams { IDLE * self.target } else { 0.0 };
+        let patient = whole > self.target && lost < (PATIENCE * whole).max(newcomer);
         if !patient {
             return Some(insisting);
         }
