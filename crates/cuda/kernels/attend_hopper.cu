@@ -261,7 +261,7 @@ DEVICE void copy_units(char *bytes, const PromptAttend &p) {
 
 // --- computing ---
 
-// Turns at issuing products: one for every segment of a unit, seen or not.
+// Turns at issuing products: one for every segment of a unit, seen or not. Scores of a unit's first segment are issued outside of them.
 DEVICE void await_turn(u32 group) { numbered_wait(1 + group, COMPUTING * GROUP); }
 DEVICE void pass_turn(u32 group) { numbered_arrive(1 + (group ^ 1), COMPUTING * GROUP); }
 // The first of a thread's two rows among its warpgroup's.

@@ -1,5 +1,5 @@
-// What Hopper (sm_90a alone) has beyond the prelude: products of a warpgroup (wgmma), barriers in shared memory (mbarrier), barriers by
-// number, and registers that move between warpgroups. Under ROPEWAY_EMULATE all of it comes from `tests/emulator/hopper.h`.
+// What Hopper (sm_90a alone) has beyond the prelude: products of a warpgroup (wgmma), barriers in shared memory (mbarrier), the copy engine
+// (TMA), barriers by number, and registers that move between warpgroups. Under ROPEWAY_EMULATE all of it comes from `tests/emulator/hopper.h`.
 //
 // A warpgroup is four warps, the first of which is a multiple of four. Its product is D[64][N] (+)= A[64][16] * B[16][N], bf16 into f32.
 // - D and an A in registers lie as in the prelude's `multiply`: warp w has the rows 16 w .. 16 w + 15, and of every eight columns j a thread

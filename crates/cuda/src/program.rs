@@ -286,8 +286,8 @@ impl Run<'_> {
         kernels.attend_decode.launch(stream, self.filled.decodes, self.rows(), &arguments)?;
         if self.filled.prompts {
             let (counts, prompts) = match rows {
-                RowsOf::Picked => (self.sections.wanted_counts(), self.sections.wanted_prompts()),
-                _ => (self.sections.counts(window), self.sections.prompts()),
+                RowsOf::Picked => (self.sections.picked_counts(), self.sections.picked_prompts()),
+                RowsOf::Tokens | RowsOf::Pairs(_) => (self.sections.counts(window), self.sections.prompts()),
             };
             let arguments = Attend { counts: self.array(counts), prompts: self.array(prompts), ..arguments };
             kernels.attend_prompt.launch(stream, &arguments, self.program.blocks)?;

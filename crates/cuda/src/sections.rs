@@ -1,7 +1,7 @@
 //! A step's arrays: where they lie in the block that is uploaded, and how a batch becomes them.
 //!
 //! ```text
-//! | counts | picked | tokens | positions | slots | prompts | wanted prompts | items per window | tables |
+//! | counts | picked | tokens | positions | slots | prompts | picked prompts | items per window | tables |
 //! ```
 //! Offsets depend on the class of the step alone, so that captured launches find everything where it was. Only what a step uses is
 //! uploaded.
@@ -20,8 +20,11 @@ const ITEM_WORDS: usize = 12;
 /// Which of an item's words says where the items of a row end.
 const ROW_END: usize = 8;
 
-/// Words before which the counts of all windows end.
+/// Words before which the counts of all windows, and of picked prompts, end.
 const COUNT_WORDS: usize = 64;
+
+/// Windows that a model may have.
+pub const MOST_WINDOWS: usize = COUNT_WORDS / 2 - 1;
 
 /// Unused bytes between two arrays that are uploaded along rather than apart: about what a copy of its own costs.
 const GAP: usize = 16 << 10;
@@ -41,7 +44,7 @@ pub struct Sections {
 impl Sections {
     /// The layout of steps of a class.
     pub fn new(model: &ModelShape, step: &StepShape, class: RowClass) -> Self {
-        debug_assert!((model.windows + 1) * 2 <= COUNT_WORDS);
+        debug_assert!(model.windows <= MOST_WINDOWS);
         Self {
             class: class.rows(),
             rows_per_step: step.rows,
@@ -59,7 +62,7 @@ impl Sections {
     }
 
     /// The same of the last layer's prompts: no decode items, then prompt items with tokens whose logits are wanted.
-    pub fn wanted_counts(&self) -> usize {
+    pub fn picked_counts(&self) -> usize {
         self.counts(self.windows)
     }
 
@@ -89,13 +92,13 @@ impl Sections {
     }
 
     /// Those of them with tokens whose logits are wanted.
-    pub fn wanted_prompts(&self) -> usize {
+    pub fn picked_prompts(&self) -> usize {
         self.prompts() + self.class * PROMPT_WORDS
     }
 
     /// Segments of decoded rows.
     pub fn items(&self, window: usize) -> usize {
-        let first = (self.wanted_prompts() + self.class * PROMPT_WORDS).next_multiple_of(ITEM_WORDS);
+        let first = (self.picked_prompts() + self.class * PROMPT_WORDS).next_multiple_of(ITEM_WORDS);
         first + window * self.items * ITEM_WORDS
     }
 
@@ -142,7 +145,7 @@ pub struct Filler<'a> {
     used: Vec<Range<usize>>,
     tables: usize,
     prompts: usize,
-    wanted: usize,
+    picked_prompts: usize,
     decoded: usize,
     whole: Option<Decodes>,
     items: [usize; COUNT_WORDS / 2],
@@ -164,7 +167,7 @@ impl<'a> Filler<'a> {
             used: std::mem::take(ranges),
             tables: 0,
             prompts: 0,
-            wanted: 0,
+            picked_prompts: 0,
             decoded: 0,
             whole: whole_rows(&sections, windows, batch),
             items: [0; COUNT_WORDS / 2],
@@ -197,7 +200,7 @@ impl<'a> Filler<'a> {
         for feed in &batch.feeds {
             self.words[s.tokens() + feed.token] = FED | feed.row as u32;
         }
-        // Rows beyond the step's own are computed, too: as one that is.
+        // Padding rows repeat the first picked row, whose attention is computed.
         let some = batch.rows.first().map_or(0, |row| row.token as u32);
         self.words[s.picked()..][..s.rows_per_step].fill(some);
         for (word, row) in self.words[s.picked()..].iter_mut().zip(&batch.rows) {
@@ -296,10 +299,11 @@ impl<'a> Filler<'a> {
             let item = [token, rows, chunk.start + first, table, end].map(|v| v as u32);
             self.words[s.prompts() + self.prompts * PROMPT_WORDS..][..PROMPT_WORDS].copy_from_slice(&item);
             self.prompts += 1;
-            if batch.rows.iter().any(|row| (token..token + rows).contains(&row.token)) {
-                self.words[s.wanted_prompts() + self.wanted * PROMPT_WORDS..][..PROMPT_WORDS]
+            let from = batch.rows.partition_point(|row| row.token < token);
+            if batch.rows.get(from).is_some_and(|row| row.token < token + rows) {
+                self.words[s.picked_prompts() + self.picked_prompts * PROMPT_WORDS..][..PROMPT_WORDS]
                     .copy_from_slice(&item);
-                self.wanted += 1;
+                self.picked_prompts += 1;
             }
         }
     }
@@ -312,10 +316,10 @@ impl<'a> Filler<'a> {
             self.words[s.counts(window)..][..2].copy_from_slice(&counts);
             self.used.push(s.items(window)..s.items(window) + self.items[window] * ITEM_WORDS);
         }
-        self.words[s.wanted_counts()..][..2].copy_from_slice(&[0, self.wanted as u32]);
-        self.used.push(0..s.wanted_counts() + 2);
+        self.words[s.picked_counts()..][..2].copy_from_slice(&[0, self.picked_prompts as u32]);
+        self.used.push(0..s.picked_counts() + 2);
         self.used.push(s.prompts()..s.prompts() + self.prompts * PROMPT_WORDS);
-        self.used.push(s.wanted_prompts()..s.wanted_prompts() + self.wanted * PROMPT_WORDS);
+        self.used.push(s.picked_prompts()..s.picked_prompts() + self.picked_prompts * PROMPT_WORDS);
         self.used.push(s.tables()..s.tables() + self.tables);
         join(&mut self.used);
     }
@@ -423,9 +427,11 @@ mod tests {
         let table: Vec<BlockId> = (0..10).map(BlockId).collect();
         batch.push_chunk(&[7], 299, &table);
         batch.push_chunk(&[8], 299, &table);
+        batch.sample_last(&SamplingParams::greedy(), History::default());
         let (words, s, filled) = filled(&batch, 4, 0);
         assert!(filled.decodes == Decodes::Segments && filled.prompts);
         assert_eq!(words[s.prompts()..][..5], [1, 1, 299, 0, 300]);
+        assert_eq!(words[s.picked_counts()..][..2], [0, 1]);
     }
 
     #[test]
@@ -454,11 +460,11 @@ mod tests {
         batch.push_chunk(&[1; 200], 50, &table);
         let (words, s, _) = filled(&batch, 4, 0);
         assert_eq!(words[s.prompts()..][..10], [128, 72, 178, 0, 250, 0, 128, 50, 0, 250]);
-        assert_eq!(words[s.wanted_counts()..][..2], [0, 0], "nobody looks at any of it");
+        assert_eq!(words[s.picked_counts()..][..2], [0, 0], "nobody looks at any of it");
     }
 
     #[test]
-    fn the_last_layer_s_prompts_are_those_with_rows_that_are_wanted() {
+    fn the_last_layer_s_prompts_are_those_with_picked_rows() {
         let mut batch = Batch::default();
         let table: Vec<BlockId> = (0..10).map(BlockId).collect();
         batch.push_chunk(&[1; 300], 0, &table);
@@ -468,8 +474,8 @@ mod tests {
         batch.score(320 + 3, 0, &SamplingParams::greedy());
         let (words, s, _) = filled(&batch, 4, 0);
         assert_eq!(words[s.counts(0)..][..2], [0, 6]);
-        assert_eq!(words[s.wanted_counts()..][..2], [0, 2]);
-        assert_eq!(words[s.wanted_prompts()..][..10], [256, 44, 256, 0, 300, 320, 128, 0, 20, 150]);
+        assert_eq!(words[s.picked_counts()..][..2], [0, 2]);
+        assert_eq!(words[s.picked_prompts()..][..10], [256, 44, 256, 0, 300, 320, 128, 0, 20, 150]);
         assert_eq!(words[s.picked()..][..8], [299, 323, 299, 299, 299, 299, 299, 299]);
     }
 }

@@ -11,20 +11,21 @@ use crate::error::CudaError;
 use crate::kernels::{AttendShape, BLOCK, ROUTE_HEADS, SEGMENT, STRETCH, TILES};
 use crate::kv::KvForm;
 use crate::plan::Plan;
+use crate::sections::MOST_WINDOWS;
 
-/// Row counts that products are measured with. Small steps are latency; above, rows that nobody asked for cost as much as others.
-/// A step of one row has its own class: products of packed weights read a good part less without the other rows of a tile.
+/// Row counts that products are measured with: those of small steps, and some of large ones.
 const MEASURED: [usize; 30] = [
     1, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
     3584, 4096, 4608, 5120, 5632, 6144, 6656, 7168, 8192,
 ];
 
-/// Rows up to which work is launched for these numbers, and how far apart further ones lie: half of a gap is what a prompt's last piece is
-/// padded by.
+/// Rows up to which work is launched for these numbers, and how far apart further ones lie: on average, half of a gap is what a prompt's last
+/// piece is padded by.
 const COARSE: usize = 1024;
 const FINE: usize = 128;
 
-/// Row counts that work is launched for.
+/// Row counts that work is launched for. Small steps are latency; above, rows that nobody asked for cost as much as others. A step of one row
+/// has its own class: products of packed weights read a good part less without the other rows of a tile.
 const CLASSES: [usize; 71] = {
     let (mut classes, mut index) = ([0; 71], 0);
     while index < classes.len() {
@@ -37,6 +38,9 @@ const CLASSES: [usize; 71] = {
     }
     classes
 };
+
+/// Most rows of a class whose launches are captured.
+const MOST_CAPTURED: usize = 768;
 
 /// Rows that buffers hold at least: the library multiplies as many in the smallest classes, too.
 pub const LEAST_ROWS: usize = 8;
@@ -77,6 +81,12 @@ impl RowClass {
     pub fn measured(self) -> Self {
         let class = MEASURED.iter().find(|class| **class >= self.0);
         class.map_or(self, |class| Self(*class))
+    }
+
+    /// Whether its launches are captured in a graph. Larger steps take many times longer than their launches, and capturing makes the first
+    /// of them wait.
+    pub fn is_captured(self) -> bool {
+        self.0 <= MOST_CAPTURED
     }
 
     /// How many rows it has.
@@ -123,6 +133,12 @@ impl ModelShape {
         }
         if let Some(matrix) = plan.matrices.iter().find(|matrix| matrix.inputs > MOST_INPUTS) {
             return refuse(format!("a matrix of {} inputs is longer than {MOST_INPUTS}", matrix.inputs));
+        }
+        if plan.windows.len() > MOST_WINDOWS {
+            let windows = plan.windows.len();
+            return refuse(format!(
+                "{windows} different windows of attention, at most {MOST_WINDOWS} are supported"
+            ));
         }
         if spec.hidden > 16384 {
             return refuse(format!("a residual stream of {} values is wider than 16384", spec.hidden));

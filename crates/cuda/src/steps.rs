@@ -30,10 +30,6 @@ use crate::workspace::ADJUST_BLOCKS;
 /// Steps in flight when another one is launched.
 const AHEAD: usize = 1;
 
-/// Most rows of a class whose launches are captured in a graph: larger steps take many times longer than their launches, and capturing makes
-/// the first of them wait.
-const MOST_CAPTURED: usize = 768;
-
 /// What is on the device.
 pub(crate) struct Loaded {
     program: Program,
@@ -184,7 +180,7 @@ impl Loaded {
             let (first, bytes) = (range.start * 4, range.len() * 4);
             program.stream.upload(program.workspace.arrays.plus(first), &flight.arrays, first, bytes)?;
         }
-        if filled.class.rows() > MOST_CAPTURED {
+        if !filled.class.is_captured() {
             return program.layers(filled);
         }
         let graph = match self.layers.entry(filled) {

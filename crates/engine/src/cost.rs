@@ -12,7 +12,7 @@
 //! step is computed while weights are read, what a prompt adds comes on top. From streams alone nobody learns what prompts cost.
 //!
 //! Where the executor computes whole sizes ([`StepSizes::Listed`]), both kinds of tokens count as many times as the step's size is larger than
-//! the step: one of 4,126 tokens is computed, and costs, as one of 4,608. Both in proportion, so that streams alone still teach nothing
+//! the step: one of 4,126 tokens is computed, and costs, as one of 4,224. Both in proportion, so that streams alone still teach nothing
 //! about prompts.
 //!
 //! A stream reads all its positions for one token, a prompt's chunk reads them for hundreds: only both features of

@@ -208,6 +208,9 @@ impl Batch {
             return bad("tokens without a chunk".into());
         }
         self.check_feeds(limits)?;
+        if !self.rows.is_sorted_by_key(|row| row.token) {
+            return bad("rows whose tokens do not ascend".into());
+        }
         self.rows.iter().try_for_each(|row| self.check_row(row, limits))
     }
 
@@ -286,7 +289,7 @@ mod tests {
     #[test]
     fn every_broken_limit_is_named() {
         type Breakage = (&'static str, fn(&mut Batch));
-        let cases: [Breakage; 9] = [
+        let cases: [Breakage; 10] = [
             ("in flight", |b| b.feed_last(0)),
             ("copied block", |b| b.copies.push((BlockId(0), BlockId(8)))),
             ("outside the vocabulary", |b| b.tokens[0] = 100),
@@ -296,6 +299,7 @@ mod tests {
             ("in order", |b| b.chunks[1].tokens = 0..1),
             ("without a chunk", |b| b.tokens.push(1)),
             ("points outside", |b| b.rows[0].token = 4),
+            ("do not ascend", |b| b.score(0, 0, &SamplingParams::greedy())),
         ];
         for (text, breakage) in cases {
             let mut batch = two_chunks();

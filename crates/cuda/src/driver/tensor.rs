@@ -44,6 +44,7 @@ impl Device {
     pub fn tensor_map(&self, matrix: Matrix) -> Result<TensorMap, DriverError> {
         let Matrix { address, columns, rows, box_rows } = matrix;
         let mut map = TensorMap::NONE;
+        debug_assert!(i32::try_from(rows).is_ok(), "the copy engine counts rows in 31 bits");
         let (sizes, strides) = ([columns as u64, rows as u64], [columns as u64 * 2]);
         let (boxes, steps) = ([BOX_COLUMNS, box_rows as c_uint], [1; 2]);
         // SAFETY: pointers are to locals, with as many entries as the rank says, one less of strides; the map is aligned as the driver asks.

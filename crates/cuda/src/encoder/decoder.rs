@@ -29,7 +29,7 @@ impl CudaTextDecoder {
         options: CudaOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
-        let tokens = RowClass::of(tokens.next_multiple_of(BLOCK)).rows();
+        let tokens = RowClass::of(tokens.next_multiple_of(BLOCK)).measured().rows();
         let options = CudaOptions {
             step_tokens: tokens,
             step_rows: tokens / BLOCK,

@@ -236,7 +236,7 @@ pub enum Op {
         norms: Option<HeadNormPlan>,
         rotation: Option<RotationPlan>,
     },
-    /// `attended = attention(queries)`; of prompts, only pieces with rows that are asked for.
+    /// `attended = attention(queries)`. With `Picked` rows, prompts attend only for pieces that have some of them.
     Attend { layer: usize, window: usize, rows: RowsOf },
     /// `gated = activation(gate) * up`.
     Gate { width: usize, bias: Option<VectorId>, rows: RowsOf },
@@ -253,7 +253,7 @@ pub struct Plan {
     pub matrices: Vec<MatrixPlan>,
     /// Its vectors.
     pub vectors: Vec<VectorPlan>,
-    /// What runs over all tokens.
+    /// What runs over all tokens, up to the last layer's attention.
     pub layers: Vec<Op>,
     /// What runs over the rows whose logits are wanted: what follows the last layer's attention, and the vocabulary head.
     pub head: Vec<Op>,

@@ -126,7 +126,7 @@ impl Products {
         let mut lines: Vec<String> = self
             .choices
             .iter()
-            .filter(|(key, _)| key.measured() == **key)
+            .filter(|(key, choice)| key.measured() == **key || self.is_exception(key, choice))
             .map(|(key, choice)| {
                 let way = match &choice.recipe {
                     Recipe::Own(name) => name,
@@ -139,6 +139,11 @@ impl Products {
             .collect();
         lines.sort();
         lines
+    }
+
+    /// Whether a product is computed in another way than the next one that was measured.
+    fn is_exception(&self, key: &ProductKey, choice: &Choice) -> bool {
+        self.choices.get(&key.measured()).is_some_and(|measured| measured.recipe != choice.recipe)
     }
 
     /// Where the results of a product into `y` are, once it was queued and until the next one is.

@@ -83,9 +83,7 @@ impl Products {
         let place = bench.cache.map(|folder| memory_file(folder, bench.device, blas.version()));
         let mut known = place.as_deref().and_then(remembered).unwrap_or_default();
         let mut fresh = false;
-        let (measured, others): (Vec<&Wanted>, Vec<&Wanted>) =
-            wanted.iter().partition(|wanted| wanted.key.measured() == wanted.key);
-        for wanted in measured.into_iter().chain(others) {
+        for wanted in measured_first(wanted) {
             let name = wanted.key.name();
             let choice =
                 if let Some(choice) = known.get(&name).filter(|known| self.has_room(known, &wanted.key)) {
@@ -113,10 +111,14 @@ impl Products {
     /// The fastest way that gives the judge's bits; with numbers of rows that are not measured, the way of the next one that was.
     fn choose(&self, blas: &Blas, bench: &Bench<'_>, wanted: &Wanted) -> Result<Choice, CudaError> {
         let key = wanted.key;
-        if let Some(choice) = self.choices.get(&key.measured())
-            && !self.judged(blas, bench, wanted, vec![choice.recipe.clone()])?.is_empty()
-        {
-            return Ok(choice.clone());
+        if let Some(choice) = self.choices.get(&key.measured()) {
+            if !self.judged(blas, bench, wanted, vec![choice.recipe.clone()])?.is_empty() {
+                return Ok(choice.clone());
+            }
+            tracing::info!(
+                product = key.name(),
+                "the way of the next measured number of rows gives other bits"
+            );
         }
         let (packed, rows) = (key.form != Form::Bf16, key.class.rows());
         let by_library = self.has_room_for(&key) && (!packed || rows >= UNPACKED);
@@ -231,6 +233,12 @@ impl Candidate {
     }
 }
 
+/// Those with numbers of rows that are measured, then those that are computed in their ways.
+fn measured_first(wanted: &[Wanted]) -> impl Iterator<Item = &Wanted> {
+    let is_measured = |wanted: &&Wanted| wanted.key.measured() == wanted.key;
+    wanted.iter().filter(is_measured).chain(wanted.iter().filter(move |wanted| !is_measured(wanted)))
+}
+
 /// The fastest of one or more ways. They take turns, without a pause: a GPU that is kept busy slows down, and all of them should be timed as busy
 /// as it will be. Timed each by itself, repeated until the clock has settled, other ways win, and a step of 256 rows of an 8B model is 1 % slower
 /// (H200): beside attention, which leaves the GPU some of its power, clocks count more than energy.
@@ -321,5 +329,29 @@ fn remembered(place: &Path) -> Option<HashMap<String, Choice>> {
 fn remember(place: &Path, known: &HashMap<String, Choice>) {
     if let Ok(text) = serde_json::to_vec(known) {
         let _ = keep(place, &text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::RowClass;
+
+    #[test]
+    fn every_product_follows_the_one_whose_way_it_takes() {
+        let wanted: Vec<Wanted> = RowClass::up_to(8192)
+            .map(|class| Wanted {
+                key: ProductKey::plain([64, 64], class),
+                input: Address::NULL,
+                output: Address::NULL,
+                weights: Vec::new(),
+            })
+            .collect();
+        let order: Vec<ProductKey> = measured_first(&wanted).map(|wanted| wanted.key).collect();
+        assert_eq!(order.len(), wanted.len());
+        for (at, key) in order.iter().enumerate() {
+            let measured = order.iter().position(|other| *other == key.measured());
+            assert!(measured.is_some_and(|measured| measured <= at), "{}", key.name());
+        }
     }
 }

@@ -94,14 +94,15 @@ impl PromptKernel {
         match self.form {
             PromptForm::Warps => stream.launch(&self.function, shape, arguments),
             PromptForm::Warpgroups => {
-                let kv = self.tiles(stream, arguments, blocks)?;
+                let kv = self.kv_map(stream, arguments, blocks)?;
                 stream.launch(&self.function, shape, &PromptAttend { attend: *arguments, kv })
             }
         }
     }
 
-    /// A layer's keys and values as the copy engine takes them: a block's of one head at once. Quants pass through threads.
-    fn tiles(&self, stream: &Stream, arguments: &Attend, blocks: usize) -> Result<TensorMap, DriverError> {
+    /// A layer's keys and values as the copy engine takes them: a block's of one head at once. Quants pass through threads. A row has 128 bytes
+    /// or more, so that rows of 256 GB can be counted.
+    fn kv_map(&self, stream: &Stream, arguments: &Attend, blocks: usize) -> Result<TensorMap, DriverError> {
         match self.kv {
             KvForm::Q8 => Ok(TensorMap::NONE),
             KvForm::Bf16 => stream.device().tensor_map(Matrix {

@@ -50,7 +50,7 @@ pub struct Load {
 }
 
 impl Meter {
-    /// The meter of the first GPU; none where the library is missing.
+    /// The meter of the machine's first GPU; none where the library is missing.
     pub fn open() -> Option<Self> {
         // SAFETY: signatures are those of NVML's documentation; pointers are to locals; the library lives as long as its functions.
         unsafe {
@@ -67,39 +67,51 @@ impl Meter {
         }
     }
 
-    /// Clock and power while `work` runs.
-    pub fn during<T>(&self, work: impl FnOnce() -> T) -> (T, Load) {
+    /// Clock and power while `work` runs, if the GPU tells them.
+    pub fn during<T>(&self, work: impl FnOnce() -> T) -> (T, Option<Load>) {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watching = scope.spawn(|| self.watch(&done));
+            let watched = Watched(&done);
             let result = work();
-            done.store(true, Ordering::Relaxed);
-            (result, watching.join().unwrap_or_default())
+            drop(watched);
+            (result, watching.join().ok().flatten())
         })
     }
 
-    fn watch(&self, done: &AtomicBool) -> Load {
+    fn watch(&self, done: &AtomicBool) -> Option<Load> {
         let (mut sum, mut count) = (Load::default(), 0);
         while !done.load(Ordering::Relaxed) {
-            let Load { megahertz, watts } = self.read();
+            let Load { megahertz, watts } = self.read()?;
             (sum.megahertz, sum.watts, count) = (sum.megahertz + megahertz, sum.watts + watts, count + 1);
             std::thread::sleep(PAUSE);
         }
         let count = f64::from(count.max(1));
-        Load { megahertz: sum.megahertz / count, watts: sum.watts / count }
+        Some(Load { megahertz: sum.megahertz / count, watts: sum.watts / count })
     }
 
-    fn read(&self) -> Load {
+    fn read(&self) -> Option<Load> {
         let device = self.device as Device;
         let mut megahertz = 0;
         let mut power =
             Field { id: FIELD_POWER_NOW, scope: 0, timestamp: 0, latency: 0, kind: 0, status: 0, value: 0 };
         // SAFETY: the device is NVML's own, and the pointers are to locals, of which there is one field.
-        unsafe {
-            (self.read_clock)(device, CLOCK_OF_MULTIPROCESSORS, &raw mut megahertz);
-            (self.read_fields)(device, 1, &raw mut power);
-        }
+        let read = unsafe {
+            (self.read_clock)(device, CLOCK_OF_MULTIPROCESSORS, &raw mut megahertz) == 0
+                && (self.read_fields)(device, 1, &raw mut power) == 0
+                && power.status == 0
+        };
         // The value is an unsigned int: milliwatts.
-        Load { megahertz: f64::from(megahertz), watts: f64::from(power.value as u32) * 1e-3 }
+        let watts = f64::from(power.value as u32) * 1e-3;
+        read.then_some(Load { megahertz: f64::from(megahertz), watts })
+    }
+}
+
+/// Ends the watching when it is dropped, also by a panic.
+struct Watched<'a>(&'a AtomicBool);
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

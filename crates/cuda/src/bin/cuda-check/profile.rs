@@ -1,4 +1,4 @@
-//! What a decode step's time consists of: each kind of operation replayed by itself, over the arrays of the step before.
+//! What a step's time consists of: each kind of operation replayed by itself, over the arrays of the step before.
 
 use ropeway_cuda::driver::{Graph, Stream};
 use ropeway_cuda::plan::{MatrixRole, Op, Plan};
@@ -108,7 +108,7 @@ fn multiplies(op: &Op, plan: &Plan, is_meant: fn(MatrixRole) -> bool) -> bool {
     matches!(op, Op::Linear { matrix, .. } if is_meant(plan.matrix(*matrix).role))
 }
 
-/// What a graph takes after a rest, and when it is repeated until the GPU has settled at what its power allows.
+/// What a graph takes in the fastest of its first launches, and when it is repeated until the GPU has settled at what its power allows.
 fn replay(stream: &Stream, graph: &Graph, meter: Option<&Meter>) -> Result<String, Failed> {
     let rested = (0..5)
         .map(|_| repeat(stream, graph, 1))
@@ -117,8 +117,8 @@ fn replay(stream: &Stream, graph: &Graph, meter: Option<&Meter>) -> Result<Strin
     let times = (SETTLED / rested).ceil() as usize;
     repeat(stream, graph, times)?;
     let (busy, load) = meter.during(|| repeat(stream, graph, times));
-    let Load { megahertz, watts } = load;
-    Ok(format!("{:.3} ms, repeated {:.3} ms at {megahertz:.0} MHz, {watts:.0} W", rested * 1e3, busy? * 1e3))
+    let at = load.map(|Load { megahertz, watts }| format!(" at {megahertz:.0} MHz, {watts:.0} W"));
+    Ok(format!("{:.3} ms, repeated {:.3} ms{}", rested * 1e3, busy? * 1e3, at.unwrap_or_default()))
 }
 
 /// Seconds of one of so many replays.
