@@ -4,10 +4,9 @@
 //! of [`guard`](crate::guard) and [`observe`](crate::observe), which leave behind who asks and what is watched.
 
 use std::convert::Infallible;
-use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::USER_AGENT;
@@ -20,6 +19,7 @@ use crate::embedding::EmbeddingModel;
 use crate::error::{ApiError, Kind};
 use crate::guard::Client;
 use crate::intake::Intake;
+use crate::intake::json::parse;
 use crate::intake::shape::Field;
 use crate::library::{Shelf, demand};
 use crate::model::Model;
@@ -167,30 +167,5 @@ impl FromRequest<Shared> for Ask {
         let progress = request.extensions().get::<Progress>().cloned().unwrap_or_default();
         let intake = Intake::new(client.owner());
         Ok(Self { app: Shared::clone(app), headers, body: request.into_body(), client, progress, intake })
-    }
-}
-
-/// Reads a JSON body. Whatever the content type says: clients forget it.
-fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, ApiError> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let mut why = Beginning("the body can't be read: ".into());
-        // It ends where there is no more room.
-        let _ = write!(why, "{error}");
-        ApiError::invalid(why.0).coded("invalid_json")
-    })
-}
-
-/// Bytes of an error that are told: enough for any field's name, while a value may be as long as the body.
-const MOST_TOLD: usize = 512;
-
-/// The beginning of a text.
-struct Beginning(String);
-
-impl Write for Beginning {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = MOST_TOLD.saturating_sub(self.0.len());
-        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        self.0.push_str(&text[..end]);
-        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }

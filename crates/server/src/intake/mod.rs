@@ -3,7 +3,7 @@
 //! ```text
 //! content-length  -> a share of the memory in flight (budget), before anything is read
 //! every piece     -> counted (scan) against what the route's fields have room for (shape)
-//! the whole body  -> parsed elsewhere (offload); the share is held until the request is tokens
+//! the whole body  -> parsed (json) elsewhere (offload); the share is held until the request is tokens
 //! ```
 //! A body of `b` bytes with `v` names and values takes at most `4 b + 512 v` bytes until then, which is what its share is;
 //! beside it, a thread that tokenises has working memory for a part of the one text it reads. (Texts of special tokens
@@ -11,6 +11,7 @@
 //! Must never: hold bytes that no share covers, or keep a refused body.
 
 pub mod budget;
+pub mod json;
 mod pool;
 mod scan;
 pub mod shape;

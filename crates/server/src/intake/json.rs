@@ -1,0 +1,140 @@
+//! Bodies that are JSON, and what is told about those that can't be read: which field is wrong, and what should stand there.
+
+use std::fmt::{self, Write};
+
+use axum::body::Bytes;
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+
+/// Bytes of an error that are told: enough for any field's name, while a value may be as long as the body.
+const MOST_TOLD: usize = 512;
+
+/// Bytes of a field's place that is told apart from the message.
+const LONGEST_PLACE: usize = 128;
+
+/// Words of Rust that errors have for what should stand in a field, and those that their readers know.
+const WORDS: [(&str, &str); 9] = [
+    ("usize", "a whole number, 0 or more"),
+    ("u64", "a whole number, 0 or more"),
+    ("u32", "a whole number from 0 to 4294967295"),
+    ("u16", "a whole number from 0 to 65535"),
+    ("u8", "a whole number from 0 to 255"),
+    ("i64", "a whole number"),
+    ("i32", "a whole number from -2147483648 to 2147483647"),
+    ("f32", "a number"),
+    ("f64", "a number"),
+];
+
+/// Reads a JSON body. Whatever the content type says: clients forget it.
+pub fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes).map_err(|error: serde_json::Error| {
+        let place = error.is_data().then(|| place::<T>(bytes)).flatten();
+        unreadable(place.as_deref(), &error)
+    })
+}
+
+/// Where in the body reading it goes wrong: `messages[1].content`. None where it is the body itself. It is read a second time, which only those
+/// pay for that are wrong.
+fn place<T: DeserializeOwned>(bytes: &Bytes) -> Option<String> {
+    let mut body = serde_json::Deserializer::from_slice(bytes);
+    let error = serde_path_to_error::deserialize::<_, T>(&mut body).err()?;
+    Some(error.path().to_string()).filter(|place| place != ".")
+}
+
+fn unreadable(place: Option<&str>, error: &serde_json::Error) -> ApiError {
+    let mut why = Beginning(String::new());
+    // It ends where there is no more room.
+    let _ = match place {
+        Some(place) => write!(why, "`{place}` can't be read: {error}"),
+        None => write!(why, "the body can't be read: {error}"),
+    };
+    let told = ApiError::invalid(in_plain_words(&why.0)).coded("invalid_json");
+    match place.filter(|place| place.len() <= LONGEST_PLACE) {
+        Some(place) => told.about(place),
+        None => told,
+    }
+}
+
+/// An error's text, with a reader's word for what was expected.
+fn in_plain_words(text: &str) -> String {
+    let Some((before, expected)) = text.rsplit_once(", expected ") else { return text.to_owned() };
+    let (word, position) = expected.split_once(" at line ").unwrap_or((expected, ""));
+    let Some((_, plain)) = WORDS.iter().find(|(known, _)| *known == word) else { return text.to_owned() };
+    format!("{before}, expected {plain} (at line {position})")
+}
+
+/// The beginning of a text.
+struct Beginning(String);
+
+impl Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = MOST_TOLD.saturating_sub(self.0.len());
+        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        self.0.push_str(&text[..end]);
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "only read")]
+    struct Asked {
+        max_tokens: Option<usize>,
+        messages: Vec<Message>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "only read")]
+    struct Message {
+        weight: f32,
+    }
+
+    fn error(body: &str) -> (String, Option<String>) {
+        let error = parse::<Asked>(&Bytes::from(body.to_owned())).expect_err(body);
+        (error.message, error.param)
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_with_its_field_and_what_should_stand_there() {
+        let (message, field) = error(r#"{"max_tokens": -1, "messages": []}"#);
+        assert_eq!(
+            message,
+            "`max_tokens` can't be read: invalid value: integer `-1`, expected a whole number, 0 or more (at line 1 column 17)"
+        );
+        assert_eq!(field.as_deref(), Some("max_tokens"));
+        let (message, field) = error(r#"{"messages": [{"weight": 1}, {"weight": "much"}]}"#);
+        assert!(
+            message.contains("`messages[1].weight`") && message.contains("expected a number"),
+            "{message}"
+        );
+        assert_eq!(field.as_deref(), Some("messages[1].weight"));
+    }
+
+    #[test]
+    fn what_is_no_json_or_lacks_a_field_is_the_body_s_own_fault() {
+        for (body, why) in
+            [("{\"messages\": [], ", "EOF"), ("{}", "missing field `messages`"), ("[] x", "the body")]
+        {
+            let (message, field) = error(body);
+            assert!(message.starts_with("the body can't be read: ") && message.contains(why), "{message}");
+            assert_eq!(field, None);
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_told_in_part() {
+        let long = "x".repeat(10_000);
+        let (message, field) = error(&format!(r#"{{"max_tokens": "{long}", "messages": []}}"#));
+        assert!(
+            message.starts_with("`max_tokens` can't be read: ") && message.len() <= MOST_TOLD,
+            "{message}"
+        );
+        assert_eq!(field.as_deref(), Some("max_tokens"));
+    }
+}
