@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use axum::body::Bytes;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
@@ -12,6 +13,10 @@ const MOST_TOLD: usize = 512;
 
 /// Bytes of a field's place that is told apart from the message.
 const LONGEST_PLACE: usize = 128;
+
+/// Bytes of a body, and fields, among which the wrong one is looked for by leaving out one after the other.
+const LONGEST_SEARCHED: usize = 16 << 10;
+const MOST_SEARCHED: usize = 64;
 
 /// Words of Rust that errors have for what should stand in a field, and those that their readers know.
 const WORDS: [(&str, &str); 9] = [
@@ -34,12 +39,32 @@ pub fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, ApiError> {
     })
 }
 
-/// Where in the body reading it goes wrong: `messages[1].content`. None where it is the body itself. It is read a second time, which only those
-/// pay for that are wrong.
+/// Where in the body reading it goes wrong: `messages[1].content`. None where it is the body itself. It is read again, which only those pay for
+/// that are wrong.
 fn place<T: DeserializeOwned>(bytes: &Bytes) -> Option<String> {
     let mut body = serde_json::Deserializer::from_slice(bytes);
     let error = serde_path_to_error::deserialize::<_, T>(&mut body).err()?;
-    Some(error.path().to_string()).filter(|place| place != ".")
+    let place = error.path().to_string();
+    if place == "." { wrong_field::<T>(bytes) } else { Some(place) }
+}
+
+/// The field without which reading gets further. Fields of types that others contain as if they were their own (`serde(flatten)`) have no place
+/// otherwise.
+fn wrong_field<T: DeserializeOwned>(bytes: &Bytes) -> Option<String> {
+    let mut body: Map<String, Value> =
+        (bytes.len() <= LONGEST_SEARCHED).then(|| serde_json::from_slice(bytes).ok()).flatten()?;
+    let why = |body: &Map<String, Value>| T::deserialize(body).err().map(|error| error.to_string());
+    let first = why(&body)?;
+    let names: Vec<String> = body.keys().take(MOST_SEARCHED).cloned().collect();
+    names.into_iter().find(|name| {
+        let Some(value) = body.remove(name) else { return false };
+        let gets_further = match why(&body) {
+            None => true,
+            Some(other) => other != first && !other.starts_with("missing field"),
+        };
+        body.insert(name.clone(), value);
+        gets_further
+    })
 }
 
 fn unreadable(place: Option<&str>, error: &serde_json::Error) -> ApiError {
@@ -87,6 +112,15 @@ mod tests {
     struct Asked {
         max_tokens: Option<usize>,
         messages: Vec<Message>,
+        #[serde(flatten)]
+        sampling: Sampling,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "only read")]
+    struct Sampling {
+        temperature: Option<f32>,
+        seed: Option<i64>,
     }
 
     #[derive(Debug, Deserialize)]
@@ -114,6 +148,12 @@ mod tests {
             "{message}"
         );
         assert_eq!(field.as_deref(), Some("messages[1].weight"));
+        let (message, field) = error(r#"{"messages": [], "seed": 1, "temperature": "hot"}"#);
+        assert!(
+            message.starts_with("`temperature` can't be read") && message.contains("a number"),
+            "{message}"
+        );
+        assert_eq!(field.as_deref(), Some("temperature"));
     }
 
     #[test]
