@@ -51,20 +51,20 @@ fn place<T: DeserializeOwned>(bytes: &Bytes) -> Option<String> {
 /// The field without which reading gets further. Fields of types that others contain as if they were their own (`serde(flatten)`) have no place
 /// otherwise.
 fn wrong_field<T: DeserializeOwned>(bytes: &Bytes) -> Option<String> {
-    let mut body: Map<String, Value> =
+    let body: Map<String, Value> =
         (bytes.len() <= LONGEST_SEARCHED).then(|| serde_json::from_slice(bytes).ok()).flatten()?;
     let why = |body: &Map<String, Value>| T::deserialize(body).err().map(|error| error.to_string());
     let first = why(&body)?;
-    let names: Vec<String> = body.keys().take(MOST_SEARCHED).cloned().collect();
-    names.into_iter().find(|name| {
-        let Some(value) = body.remove(name) else { return false };
-        let gets_further = match why(&body) {
-            None => true,
-            Some(other) => other != first && !other.starts_with("missing field"),
-        };
-        body.insert(name.clone(), value);
-        gets_further
-    })
+    // In their order, as the first wrong one is told.
+    let without = |name: &str| -> Map<String, Value> {
+        let others = body.iter().filter(|(other, _)| *other != name);
+        others.map(|(other, value)| (other.clone(), value.clone())).collect()
+    };
+    let gets_further = |name: &&String| match why(&without(name)) {
+        None => true,
+        Some(other) => other != first && !other.starts_with("missing field"),
+    };
+    body.keys().take(MOST_SEARCHED).find(gets_further).cloned()
 }
 
 fn unreadable(place: Option<&str>, error: &serde_json::Error) -> ApiError {
@@ -85,7 +85,10 @@ fn unreadable(place: Option<&str>, error: &serde_json::Error) -> ApiError {
 fn in_plain_words(text: &str) -> String {
     let Some((before, expected)) = text.rsplit_once(", expected ") else { return text.to_owned() };
     let (word, position) = expected.split_once(" at line ").unwrap_or((expected, ""));
-    let Some((_, plain)) = WORDS.iter().find(|(known, _)| *known == word) else { return text.to_owned() };
+    let known = WORDS.iter().find(|(known, _)| *known == word).map(|(_, plain)| *plain);
+    let Some(plain) = known.or(word.starts_with("struct ").then_some("an object")) else {
+        return text.to_owned();
+    };
     format!("{before}, expected {plain} (at line {position})")
 }
 
@@ -154,13 +157,19 @@ mod tests {
             "{message}"
         );
         assert_eq!(field.as_deref(), Some("temperature"));
+        let (message, field) = error(r#"{"max_tokens": 1, "messages": [], "temperature": "a", "seed": "b"}"#);
+        assert!(message.contains("\"a\""), "the first of two: {message}");
+        assert_eq!(field.as_deref(), Some("temperature"));
     }
 
     #[test]
     fn what_is_no_json_or_lacks_a_field_is_the_body_s_own_fault() {
-        for (body, why) in
-            [("{\"messages\": [], ", "EOF"), ("{}", "missing field `messages`"), ("[] x", "the body")]
-        {
+        for (body, why) in [
+            ("{\"messages\": [], ", "EOF"),
+            ("{}", "missing field `messages`"),
+            ("[] x", "the body"),
+            ("null", "an object"),
+        ] {
             let (message, field) = error(body);
             assert!(message.starts_with("the body can't be read: ") && message.contains(why), "{message}");
             assert_eq!(field, None);
