@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! EncoderSpec, files ── weights ──┐
-//! texts ── memory: arrays ────────┴── pass: launches, a graph per small class ── pooled rows back
+//! texts ── memory: arrays ────────┴── pass: launches, a graph per class ── pooled rows back
 //! ```
 //! The rest of this crate computes decoders; products, memory and upload are shared. A text's bits depend on that text alone.
 
@@ -251,9 +251,6 @@ impl Loaded {
         net.stream.device().enter()?;
         let class = RowClass::of(texts.tokens.len());
         arrays.upload(&net.stream, &net.memory, texts, class)?;
-        if !class.is_captured() {
-            return net.layers(class);
-        }
         let graph = match layers.entry(class) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => place.insert(net.stream.capture(|| net.layers(class))?),
