@@ -8,7 +8,8 @@
 //
 //   decode   item = (row, segment); a warp takes one (item, KV head): the group's query heads are the 16 rows of the matrix
 //            instruction. What each leaves in memory is merged by the kernel after it (`attend_merge.cu`).
-//   short    the same for rows of up to four segments: a block takes a (row, KV head), and its warps merge in shared memory.
+//   rows     the same for many rows of up to four segments: a warp takes all segments of a (row, KV head).
+//   few      the same for few rows of up to four segments: a block takes a (row, KV head), and its warps merge in shared memory.
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
 // HEAD_DIM is set at compile time, a multiple of 16 up to 256; so are CAPPED, whether scores are capped, KV8, the form of keys and values
@@ -123,17 +124,19 @@ DEVICE void load_values(u32 (&b)[VALUE_WORDS], const char *values, int j, int i)
 }
 DEVICE void multiply_eight_columns(float *s, const u32 *p, const u32 (&b)[VALUE_WORDS], u32 part) { multiply(s, p, b + 2 * part); }
 #endif
+DEVICE void clear_scores(float (&s)[4][4]) {
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) s[j][e] = 0.0f;
+}
 // q . k for the keys of blocks that lie at `keys`. Operands are loaded two steps before they are multiplied: a warp has nobody to hide
 // their latency behind.
 template <int BLOCKS> DEVICE void multiply_keys(float (*s)[4][4], const u32 (&q)[FRAGMENTS][4], const char *const (&keys)[BLOCKS]) {
     constexpr int STEPS = FRAGMENTS * BLOCKS;
     u32 b[3][KEY_WORDS];
 #pragma unroll
-    for (int t = 0; t < BLOCKS; t++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) s[t][j][e] = 0.0f;
+    for (int t = 0; t < BLOCKS; t++) clear_scores(s[t]);
 #pragma unroll
     for (int n = -2; n < STEPS; n++) {
         if (n + 2 < STEPS) load_keys(b[(n + 2) % 3], keys[(n + 2) % BLOCKS], (n + 2) / BLOCKS);
@@ -192,9 +195,10 @@ DEVICE void weigh_row(float (&s)[TILES][4][4], Rows &r, int h, const Attend &a) 
     }
     r.sum[h] = row_sum(sum);
 }
-template <bool MASKED> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
+// Only a thread's first HALF_ROWS rows are wanted.
+template <bool MASKED, int HALF_ROWS = 2> DEVICE void soften(float (&s)[TILES][4][4], Rows &r, i32 base, const Span &span, const Attend &a) {
 #pragma unroll
-    for (int h = 0; h < 2; h++) score_row<MASKED>(s, r, h, base, span, a), weigh_row(s, r, h, a);
+    for (int h = 0; h < HALF_ROWS; h++) score_row<MASKED>(s, r, h, base, span, a), weigh_row(s, r, h, a);
 }
 // Sixteen keys' weights as the matrix instruction takes them.
 DEVICE void pack_weights(u32 (&p)[4], const float (&s)[4][4], int j) {

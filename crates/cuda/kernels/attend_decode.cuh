@@ -1,16 +1,15 @@
 // What the kernels of decoded rows share: a warp computes a segment for the query heads of one KV head, from a ring of halves of blocks in
-// shared memory.
-
-#define HALVES (2 * TILES)  // of a segment: its keys, then its values
-#define FEW_RING 6    // halves of blocks in flight, per warp: a segment's keys or values, and two of what follows
-#define SHORT_RING 3  // the same where there are many rows: few enough for many blocks on a multiprocessor
+// shared memory. Blocks outside of what the row sees are passed over: their keys' weights would be zero.
 
 struct Units {
-    u32 count, parts, per_item;  // parts of a group of more than 16 query heads; units of an item
+    u32 count, parts, per_item;  // parts of a group of many query heads; units of an item
 };
+// Parts hold HEADS query heads at most.
+template <u32 HEADS> DEVICE u32 parts_of_group(const Attend &a) { return (a.heads / a.kv_heads + HEADS - 1) / HEADS; }
 // What a warp computes: a segment and a KV head.
 struct DecodeUnit {
     u32 number, kv_head;
+    u32 first, tiles;    // the segment's blocks that the row sees some of
     i32 lower;           // the first position that counts
     uint4 what, blocks;  // the item: token, keys, segment, segments; blocks
 };
@@ -24,22 +23,28 @@ DEVICE ItemWords item_of(u32 number, const Attend &a, const Units &units) {
     return read_item(a.items + number / units.per_item);
 }
 DEVICE DecodeUnit unit_of(u32 number, const ItemWords &item, const Attend &a, const Units &units) {
-    return {number, number % units.per_item / units.parts, lowest(item.what.y, a.window), item.what, item.blocks};
+    const i32 lower = lowest(item.what.y, a.window), base = (i32)(item.what.z * SEGMENT);
+    const u32 first = lower > base ? (u32)(lower - base) / BLOCK : 0, end = min((item.what.y - base + BLOCK - 1) / BLOCK, (u32)TILES);
+    return {number, number % units.per_item / units.parts, first, end - first, lower, item.what, item.blocks};
 }
 DEVICE u32 block_of(const DecodeUnit &u, u32 tile) { return tile == 0 ? u.blocks.x : tile == 1 ? u.blocks.y : tile == 2 ? u.blocks.z : u.blocks.w; }
-// Brings one of the unit's halves; of blocks outside of what the row sees nothing is read.
+// How many halves of blocks a warp with a ring of SLOTS takes for a unit: keys, then values. At least a whole ring, so that halves that are on
+// their way belong to this unit or to the next; what is beyond the values is empty.
+template <u32 SLOTS> DEVICE u32 halves_of(const DecodeUnit &u) { return 2 * u.tiles > SLOTS ? 2 * u.tiles : SLOTS; }
+// Brings one of the unit's halves.
 DEVICE void bring_half(const DecodeUnit &u, u32 half, const Attend &a, char *to) {
-    const u32 tile = half % TILES;
+    if (half >= 2 * u.tiles) return;
+    const u32 which = half < u.tiles ? KEYS : VALUES, tile = u.first + half - which * u.tiles;
     const i32 base = (i32)(u.what.z * SEGMENT + tile * BLOCK);
-    bring<32>(to, a, block_of(u, tile), u.kv_head, half / TILES, u.lower - base, (i32)u.what.y - base, threadIdx.x % 32);
+    bring<32>(to, a, block_of(u, tile), u.kv_head, which, u.lower - base, (i32)u.what.y - base, threadIdx.x % 32);
 }
 // The query heads of a unit: all of its group, or a part of it.
 struct Heads {
     u32 first, count;
 };
-DEVICE Heads heads_of(u32 in_item, const Attend &a, const Units &units) {
-    u32 group = a.heads / a.kv_heads, part = in_item % units.parts;
-    return {in_item / units.parts * group + part * 16, min(group - part * 16, 16u)};
+template <u32 HEADS> DEVICE Heads heads_of(u32 in_item, const Attend &a, const Units &units) {
+    const u32 group = a.heads / a.kv_heads, part = in_item % units.parts * HEADS;
+    return {in_item / units.parts * group + part, min(group - part, HEADS)};
 }
 DEVICE void load_queries(u32 (&q)[FRAGMENTS][4], const bf16 *rows, u32 count) {
     const u32 lane = threadIdx.x % 32;
@@ -66,39 +71,48 @@ template <int SLOTS> DEVICE const char *await_half(const Ring<SLOTS> &ring) {
 // Fills a ring for the first time. What earlier steps wrote is brought while the kernel before, which writes this step's keys and values,
 // may still run; a row's own token is in the last block that it sees.
 template <int SLOTS, class Fill> DEVICE void fill_ring(const Ring<SLOTS> &ring, const DecodeUnit &first, bool some, Fill fill) {
-    const u32 older = some ? (first.what.y - 1) / BLOCK - first.what.z * TILES : 0, early = older < TILES ? min(older, SLOTS) : SLOTS;
+    const u32 own = some ? (first.what.y - 1) / BLOCK - first.what.z * TILES : 0;
+    const u32 early = own < TILES ? min(own - min(own, first.first), (u32)SLOTS) : SLOTS;
 #pragma unroll 1
     for (u32 i = 0; i < early; i++) fill(i, ring.bytes + i * HALF_BYTES);
     after_the_kernel_before();
 #pragma unroll 1
     for (u32 i = early; i < SLOTS; i++) fill(i, ring.bytes + i * HALF_BYTES);
 }
-// One segment, block by block. `fill(n, to)` brings half n of the unit, or of those that the warp computes after it: one behind the other.
-template <int SLOTS, class Fill>
+// One segment, block by block, for the first 8 * HALF_ROWS query heads. `fill(n, to)` brings half n of the unit, or of those that the warp
+// computes after it: one behind the other.
+template <int HALF_ROWS, int SLOTS, class Fill>
 DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const DecodeUnit &unit, const Attend &a, Ring<SLOTS> &ring, Fill fill) {
     float s[TILES][4][4];
-    auto next = [&](u32 used) {
+    u32 used = 0;
+    auto next = [&] {
         __syncwarp();
-        fill(used + SLOTS, oldest_half(ring));
+        fill(SLOTS + used++, oldest_half(ring));
         ring.oldest = ring.oldest + 1 == SLOTS ? 0 : ring.oldest + 1;
     };
+    auto seen = [&](u32 tile) { return tile - unit.first < unit.tiles; };
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
+        clear_scores(s[t]);
+        if (!seen(t)) continue;
         const char *keys[1] = {await_half(ring)};
         multiply_keys(s + t, q, keys);
-        next(t);
+        next();
     }
     const i32 base = (i32)(unit.what.z * SEGMENT), keys = (i32)unit.what.y;
     const Span span = {{unit.lower, unit.lower}, {keys, keys}};
-    if (base >= unit.lower && base + SEGMENT <= keys) soften<false>(s, r, base, span, a);
-    else soften<true>(s, r, base, span, a);
+    if (base >= unit.lower && base + SEGMENT <= keys) soften<false, HALF_ROWS>(s, r, base, span, a);
+    else soften<true, HALF_ROWS>(s, r, base, span, a);
     begin_values(r);
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
+        if (!seen(t)) continue;
         const char *values[1] = {await_half(ring)};
         multiply_values(r, s + t, values);
-        next(TILES + t);
+        next();
     }
+#pragma unroll 1
+    while (used < halves_of<SLOTS>(unit)) await_half(ring), next();
 }
 // Leaves a segment's sums in memory.
 DEVICE void leave_segment(const Attend &a, const Rows &r, u32 item, const Heads &heads) {
@@ -113,59 +127,5 @@ DEVICE void leave_segment(const Attend &a, const Rows &r, u32 item, const Heads 
             for (int i = 0; i < HEAD_DIM / 8; i++)
                 *(float2 *)(a.values + at * HEAD_DIM + i * 8 + lane % 4 * 2) = make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]);
         }
-    }
-}
-
-// Block b computes row b / per_item, whose items begin at 4 * row; those that it does not have say that there are no segments. A row has
-// at most WARPS of them.
-template <int WARPS, int SLOTS> DEVICE void attend_short(const Attend &a) {
-    DYNAMIC_SHARED(bytes);
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const u32 parts = (a.heads / a.kv_heads + 15) / 16, per_item = a.kv_heads * parts, row = blockIdx.x / per_item, in_item = blockIdx.x % per_item;
-    const Units units = {~0u, parts, per_item};
-    const Heads heads = heads_of(in_item, a, units);
-    const DecodeUnit unit = unit_of(in_item, read_item(a.items + row * TILES + warp), a, units);
-    const bool busy = unit.what.w != 0;
-    Rows r;
-    if (busy) {
-        Ring<SLOTS> ring = {bytes + warp * SLOTS * HALF_BYTES, 0};
-        u32 half = 0;  // counted, as constants would have the compiler find the addresses of all halves first and keep them
-        auto fill = [&](u32 n, char *to) {
-            if (n < HALVES) bring_half(unit, half++, a, to);
-            copy_commit();
-        };
-        fill_ring(ring, unit, true, fill);
-        u32 q[FRAGMENTS][4];
-        load_queries(q, a.queries + ((u64)unit.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
-        attend_segment(r, q, unit, a, ring, fill);
-        copy_wait<0>();
-    } else {
-        after_the_kernel_before();
-    }
-    __syncthreads();
-    float *values = (float *)bytes;                                // [segment][head][HEAD_DIM]
-    float2 *scales = (float2 *)(values + WARPS * 16 * HEAD_DIM);  // [segment][head]: maximum and sum
-    if (busy)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            u32 at = warp * 16 + lane / 4 + h * 8;
-            if (lane % 4 == 0) scales[at] = make_float2(r.most[h], r.sum[h]);
-#pragma unroll
-            for (int i = 0; i < HEAD_DIM / 8; i++) *(float2 *)(values + at * HEAD_DIM + i * 8 + lane % 4 * 2) = make_float2(r.values[i][2 * h], r.values[i][2 * h + 1]);
-        }
-    __syncthreads();
-    const u32 segments = a.items[row * TILES].segments;
-    bf16 *out = a.out + ((u64)a.items[row * TILES].token * a.heads + heads.first) * HEAD_DIM;
-    for (u32 pair = threadIdx.x; segments > 0 && pair < heads.count * (HEAD_DIM / 2); pair += WARPS * 32) {
-        const u32 head = pair / (HEAD_DIM / 2), d = pair % (HEAD_DIM / 2);
-        float most = NONE, sum = 0.0f;
-        float2 total = make_float2(0.0f, 0.0f);
-        for (u32 s = 0; s < segments; s++) {
-            float2 scale = scales[s * 16 + head], v = ((const float2 *)(values + (s * 16 + head) * HEAD_DIM))[d];
-            Merge w = merge(most, scale.x);
-            total.x = merged(w, total.x, v.x), total.y = merged(w, total.y, v.y);
-            sum = merged(w, sum, scale.y), most = w.most;
-        }
-        ((u32 *)out)[pair] = result(total, share_of(sum));
     }
 }

@@ -92,19 +92,49 @@ DEVICE Peak block_peak(Peak p, Peak *scratch) {
 }
 DEVICE Peak peak_of(float logit, u32 token) { return {logit, logit < plus_infinity() ? token : NO_TOKEN}; }
 
+#define NO_PEAK Peak{minus_infinity(), 0xfffffffeu}
+// Adds a token after all those that a thread's peak has seen.
+DEVICE void add_to_peak(Peak &p, bool &usable, float logit, u32 token) {
+    usable = usable && logit < plus_infinity();
+    if (logit > p.logit || token < p.token && logit == p.logit) p = {logit, token};
+}
+DEVICE float capped(float logit, const Sample &a) { return __fmul_rn(a.cap, tanh_by_power(__fdiv_rn(logit, a.cap))); }
+// What a lane has of a stretch, 16 bytes at a time. Half of its loads are asked for at once.
+DEVICE Peak survey_fours(const Sample &a, float4 *logits, u32 first) {
+    const u32 lane = threadIdx.x % 32;
+    Peak p = NO_PEAK;
+    bool usable = true;
+#pragma unroll
+    for (u32 part = 0; part < STRETCH / 128; part += 4) {
+        float4 v[4];
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) v[i] = logits[(part + i) * 32 + lane];
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            const u32 at = (part + i) * 32 + lane, token = first + at * 4;
+            if (a.cap != 0.0f) v[i] = {capped(v[i].x, a), capped(v[i].y, a), capped(v[i].z, a), capped(v[i].w, a)}, logits[at] = v[i];
+            add_to_peak(p, usable, v[i].x, token), add_to_peak(p, usable, v[i].y, token + 1);
+            add_to_peak(p, usable, v[i].z, token + 2), add_to_peak(p, usable, v[i].w, token + 3);
+        }
+    }
+    return usable ? p : Peak{0.0f, NO_TOKEN};
+}
+DEVICE Peak survey_ones(const Sample &a, float *logits, u32 first, u32 end) {
+    Peak p = NO_PEAK;
+    bool usable = true;
+    for (u32 t = first + threadIdx.x % 32; t < end; t += 32) {
+        if (a.cap != 0.0f) logits[t] = capped(logits[t], a);
+        add_to_peak(p, usable, logits[t], t);
+    }
+    return usable ? p : Peak{0.0f, NO_TOKEN};
+}
 KERNEL(survey, Sample, SURVEY_STRETCHES * 32) {
     const u32 row = blockIdx.y, stretch = blockIdx.x * SURVEY_STRETCHES + threadIdx.x / 32;
     if (stretch >= a.stretches) return;
     float *logits = a.logits + (u64)row * a.vocab;
-    const u32 end = min((stretch + 1) * STRETCH, a.vocab);
-    Peak p = {minus_infinity(), 0xfffffffeu};
-#pragma unroll 8
-    for (u32 t = stretch * STRETCH + threadIdx.x % 32; t < end; t += 32) {
-        float logit = logits[t];
-        if (a.cap != 0.0f) logit = __fmul_rn(a.cap, tanh_by_power(__fdiv_rn(logit, a.cap))), logits[t] = logit;
-        p = higher(p, peak_of(logit, t));
-    }
-    p = warp_peak(p);
+    const u32 first = stretch * STRETCH, end = min(first + STRETCH, a.vocab);
+    const bool fours = a.vocab % 4 == 0 && end == first + STRETCH;
+    const Peak p = warp_peak(fours ? survey_fours(a, (float4 *)(logits + first), first) : survey_ones(a, logits, first, end));
     if (threadIdx.x % 32 == 0) a.peaks[(u64)row * a.stretches + stretch] = p;
 }
 

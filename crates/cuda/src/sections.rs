@@ -38,7 +38,6 @@ pub struct Sections {
     windows: usize,
     table_entries: usize,
     few_rows: usize,
-    short_segments: usize,
 }
 
 impl Sections {
@@ -52,7 +51,6 @@ impl Sections {
             windows: model.windows,
             table_entries: step.table_entries,
             few_rows: step.few_rows,
-            short_segments: step.short_segments,
         }
     }
 
@@ -131,8 +129,8 @@ pub enum Decodes {
     None,
     /// Few rows of few segments: a block per row and KV head, all at once.
     Few,
-    /// Rows of up to so many segments: a block per row and KV head.
-    Short(usize),
+    /// Many rows of few segments: a warp per row and KV head.
+    Rows,
     /// A warp per segment and KV head.
     Segments,
 }
@@ -312,7 +310,9 @@ impl<'a> Filler<'a> {
     fn finish(&mut self) {
         let s = self.sections;
         for window in 0..s.windows {
-            let counts = [self.items[window] as u32, self.prompts as u32];
+            // Padding is no part of whole rows.
+            let items = if self.whole.is_some() { self.decoded * TILES } else { self.items[window] };
+            let counts = [items as u32, self.prompts as u32];
             self.words[s.counts(window)..][..2].copy_from_slice(&counts);
             self.used.push(s.items(window)..s.items(window) + self.items[window] * ITEM_WORDS);
         }
@@ -330,7 +330,7 @@ fn segments(window: Option<usize>, keys: usize) -> Range<usize> {
     window.map_or(0, |window| keys.saturating_sub(window) / SEGMENT)..keys.div_ceil(SEGMENT)
 }
 
-/// How blocks take whole rows of a step, if they can: all of it is decoded, and no row has many segments.
+/// How whole rows of a step are taken, if they can be: all of it is decoded, and no row has many segments.
 fn whole_rows(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> Option<Decodes> {
     if batch.chunks.iter().any(|chunk| chunk.tokens.len() > 1) {
         return None;
@@ -339,8 +339,8 @@ fn whole_rows(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> 
         |chunk: &Chunk| windows.iter().map(|window| segments(*window, chunk.start + 1).len()).max();
     let most = batch.chunks.iter().filter_map(of_chunk).max()?;
     let few = sections.class <= sections.few_rows;
-    let short = most <= sections.short_segments && sections.class * TILES <= sections.items;
-    short.then_some(if few { Decodes::Few } else { Decodes::Short(most) })
+    let short = most <= TILES && sections.class * TILES <= sections.items;
+    short.then_some(if few { Decodes::Few } else { Decodes::Rows })
 }
 
 /// Sorts ranges, drops empty ones, and joins those with a short gap between them.
@@ -391,14 +391,7 @@ mod tests {
     };
 
     fn filled(batch: &Batch, items: usize, few_rows: usize) -> (Vec<u32>, Sections, Filled) {
-        let step = StepShape {
-            tokens: 512,
-            rows: 8,
-            items,
-            table_entries: 1000,
-            few_rows,
-            short_segments: if few_rows > 0 { 4 } else { 0 },
-        };
+        let step = StepShape { tokens: 512, rows: 8, items, table_entries: 1000, few_rows };
         let sections = Sections::new(&MODEL, &step, RowClass::of(batch.tokens.len()));
         let (mut words, mut ranges) = (vec![0; sections.bytes() / 4], Vec::new());
         let windows = [None, Some(100)];
@@ -410,15 +403,15 @@ mod tests {
     #[test]
     fn single_tokens_are_decoded_segment_by_segment_within_each_window() {
         let mut batch = Batch::default();
-        let table: Vec<BlockId> = (0..10).map(BlockId).collect();
-        batch.push_chunk(&[7], 299, &table);
+        let table: Vec<BlockId> = (0..19).map(BlockId).collect();
+        batch.push_chunk(&[7], 599, &table);
         let (words, s, filled) = filled(&batch, 64, 0);
         assert_eq!((filled.decodes, filled.prompts, filled.class.rows()), (Decodes::Segments, false, 1));
-        assert_eq!(words[s.counts(0)], 3, "300 keys are three segments");
+        assert_eq!(words[s.counts(0)], 5, "600 keys are five segments");
         assert_eq!(words[s.counts(1)], 2, "the last hundred lie in two");
-        assert_eq!(words[s.items(1)..][..12], [0, 300, 1, 2, 4, 5, 6, 7, 2, 0, 0, 0]);
-        assert_eq!(words[s.items(1) + 12..][..12], [0, 300, 2, 2, 8, 9, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(words[s.slots()], 9 * 32 + 11);
+        assert_eq!(words[s.items(1)..][..12], [0, 600, 3, 2, 12, 13, 14, 15, 2, 0, 0, 0]);
+        assert_eq!(words[s.items(1) + 12..][..12], [0, 600, 4, 2, 16, 17, 18, 0, 0, 0, 0, 0]);
+        assert_eq!(words[s.slots()], 18 * 32 + 23);
     }
 
     #[test]
@@ -442,7 +435,8 @@ mod tests {
         batch.push_chunk(&[8], 10, &table);
         let (words, s, filled) = filled(&batch, 64, 16);
         assert_eq!(filled.decodes, Decodes::Few);
-        assert_eq!(super::tests::filled(&batch, 64, 4).2.decodes, Decodes::Short(3));
+        assert_eq!(super::tests::filled(&batch, 64, 4).2.decodes, Decodes::Rows);
+        assert_eq!(words[s.counts(0)], 8, "padding does not count");
         let segments: Vec<u32> = (0..12).map(|item| words[s.items(0) + item * 12 + 3]).collect();
         assert_eq!(segments, [3, 3, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         batch.push_chunk(&[9], 600, &table);

@@ -46,7 +46,7 @@ const MOST_CAPTURED: usize = 768;
 pub const LEAST_ROWS: usize = 8;
 
 /// Blocks of attention's kernel for few rows that run at once: an H200 has 132 multiprocessors. Only speed depends on it.
-const SHORT_BLOCKS: usize = 132;
+const FEW_BLOCKS: usize = 132;
 
 /// Bytes for partial sums of decode attention: 8,192 segments of an 8B model, i.e. a million keys in one step.
 const PARTIAL_BYTES: usize = 128 << 20;
@@ -220,8 +220,6 @@ pub struct StepShape {
     pub table_entries: usize,
     /// Rows that count as few: all of their blocks of decode attention run at once.
     pub few_rows: usize,
-    /// Segments up to which a block of decode attention takes a whole row.
-    pub short_segments: usize,
 }
 
 impl StepShape {
@@ -230,10 +228,10 @@ impl StepShape {
         let tokens = RowClass::of(tokens.max(LEAST_ROWS)).measured().rows();
         let rows = RowClass::of(rows.min(tokens).max(LEAST_ROWS)).measured().rows();
         let most_segments = rows * model.context.div_ceil(SEGMENT);
-        let few_rows = attend.few_blocks * SHORT_BLOCKS / (model.kv_heads * model.parts());
+        let few_rows = attend.few_blocks * FEW_BLOCKS / (model.kv_heads * model.parts());
         let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(TILES * rows);
         let table_entries = ((rows + 64) * model.context.div_ceil(BLOCK)).min(MOST_TABLE_ENTRIES);
-        Self { tokens, rows, items, table_entries, few_rows, short_segments: attend.short_segments }
+        Self { tokens, rows, items, table_entries, few_rows }
     }
 }
 

@@ -44,8 +44,8 @@ fn every_kernel_that_numbers_of_rows_and_segments_ask_for_gives_the_bits_of_a_pr
     let laboratory = Laboratory::open(&options).expect("a GPU");
     for (count, keys, wanted) in [
         (1, 300, Decodes::Few),
-        (40, 70, Decodes::Short(1)),
-        (40, 200, Decodes::Short(2)),
+        (40, 70, Decodes::Rows),
+        (40, 200, Decodes::Rows),
         (2, 700, Decodes::Segments),
     ] {
         let trial = Trial { pieces: rows(&vec![keys; count]), ..TRIAL };

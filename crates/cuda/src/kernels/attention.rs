@@ -4,20 +4,20 @@ use super::TILES;
 use crate::error::CudaError;
 use crate::kv::KvForm;
 
-/// Halves of blocks that a warp of the kernel for few rows has in flight, as in `attend.cuh`, and that one of the decode kernel has at most:
-/// fewer than a segment's.
+/// Halves of blocks that a warp of the kernel for few rows has in flight, as in `attend_few.cu`, and that one of the decode kernels has at
+/// most.
 const FEW_RING: usize = 6;
 
-/// The same of the kernels for rows of few segments, and at least of the decode kernel.
-const SHORT_RING: usize = 3;
+/// Halves that a warp of a decode kernel has in flight at least.
+const LEAST_RING: usize = 3;
 
-/// Warps of the kernel for few rows, as in `attend.cuh`.
-const FEW_WARPS: usize = 4;
+/// Warps of a block of the kernel for few rows, as in `attend_few.cu`.
+pub(crate) const FEW_WARPS: usize = 4;
 
 /// Shapes of the attention kernels for a head dimension and a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttendShape {
-    /// Warps of a block of the decode kernel.
+    /// Warps of a block of the decode kernels.
     pub decode_warps: usize,
     /// Halves of blocks that each of them has in flight.
     pub decode_ring: usize,
@@ -29,10 +29,6 @@ pub struct AttendShape {
     pub few_blocks: usize,
     /// Its shared memory.
     pub few_shared: usize,
-    /// Segments up to which a block takes a whole row.
-    pub short_segments: usize,
-    /// Shared memory of such a block, per segment.
-    pub short_shared: usize,
     /// Segments of keys and values that a block of the prompt kernel holds.
     pub prompt_stages: usize,
     /// Its shared memory.
@@ -53,10 +49,9 @@ impl AttendShape {
                 shared_bytes / 1024
             )));
         };
-        let decode_warps = (shared_bytes / (SHORT_RING * half)).min(most_decode_warps(head_dim));
+        let decode_warps = (shared_bytes / (LEAST_RING * half)).min(most_decode_warps(head_dim));
         let decode_ring = (shared_bytes / (decode_warps * half)).min(FEW_RING);
         let few_shared = FEW_WARPS * FEW_RING * half;
-        let short_shared = SHORT_RING * half;
         Ok(Self {
             decode_warps,
             decode_ring,
@@ -64,15 +59,13 @@ impl AttendShape {
             merge_threads: head_dim.next_multiple_of(32),
             few_blocks: (shared_bytes / few_shared).min(2),
             few_shared,
-            short_segments: (shared_bytes / short_shared).min(TILES),
-            short_shared,
             prompt_stages,
             prompt_shared: prompt(prompt_stages),
         })
     }
 }
 
-/// Warps of a block of the decode kernel whose registers fit into a multiprocessor: it has 64 Ki of them.
+/// Warps of a block of the decode kernels whose registers fit into a multiprocessor: it has 64 Ki of them.
 fn most_decode_warps(head_dim: usize) -> usize {
     match head_dim {
         0..=64 => 12,
@@ -90,24 +83,19 @@ mod tests {
     const GAMING: usize = 101_376;
 
     #[test]
-    fn smaller_gpus_have_fewer_warps_stages_and_segments() {
+    fn smaller_gpus_have_fewer_warps_and_stages() {
         let shape = |head_dim, shared| {
             let shape = AttendShape::new(head_dim, KvForm::Bf16, shared).unwrap();
-            assert!(shape.decode_shared <= shared && shape.decode_ring < 2 * TILES);
-            (
-                [shape.decode_warps, shape.decode_ring],
-                shape.few_blocks,
-                shape.short_segments,
-                shape.prompt_stages,
-            )
+            assert!(shape.decode_shared <= shared && shape.decode_ring >= LEAST_RING);
+            ([shape.decode_warps, shape.decode_ring], shape.few_blocks, shape.prompt_stages)
         };
-        assert_eq!(shape(128, HOPPER), ([8, 3], 1, 4, 2));
-        assert_eq!(shape(64, HOPPER), ([12, 4], 2, 4, 2));
-        assert_eq!(shape(256, HOPPER), ([4, 3], 0, 4, 1));
-        assert_eq!(shape(128, AMPERE), ([6, 3], 0, 4, 2));
-        assert_eq!(shape(256, AMPERE), ([3, 3], 0, 3, 1));
-        assert_eq!(shape(128, GAMING), ([3, 3], 0, 3, 1));
-        assert_eq!(shape(64, GAMING), ([7, 3], 0, 4, 2));
+        assert_eq!(shape(128, HOPPER), ([8, 3], 1, 2));
+        assert_eq!(shape(64, HOPPER), ([12, 4], 2, 2));
+        assert_eq!(shape(256, HOPPER), ([4, 3], 0, 1));
+        assert_eq!(shape(128, AMPERE), ([6, 3], 0, 2));
+        assert_eq!(shape(256, AMPERE), ([3, 3], 0, 1));
+        assert_eq!(shape(128, GAMING), ([3, 3], 0, 1));
+        assert_eq!(shape(64, GAMING), ([7, 3], 0, 2));
     }
 
     #[test]

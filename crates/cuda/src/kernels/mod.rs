@@ -13,6 +13,7 @@ use ropeway_model::spec::Activation;
 use sha2::{Digest, Sha256};
 
 pub use self::attention::AttendShape;
+pub(crate) use self::attention::FEW_WARPS;
 pub use self::experts::{ExpertKernels, ExpertTiles, RouterKernel};
 pub(crate) use self::products::linear_source;
 pub use self::products::{LinearKernel, ProductKernels, linear_warpgroups_source};
@@ -208,14 +209,14 @@ pub fn sources(constants: Constants, prompts: PromptForm) -> Result<Vec<Source>,
     let shape = constants.attend_shape()?;
     let threads = constants.row_threads();
     let groups = constants.hidden.div_ceil(4 * threads);
-    let [decode, short] = DecodeKernels::sources(constants, &shape);
+    let [decode, whole_rows] = DecodeKernels::sources(constants, &shape);
     let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
     Ok(vec![
         source("rows", &with_activation(include_str!("../../kernels/rows.cu")), rows),
         linear_source(constants.shared_bytes),
         kv_source("route", include_str!("../../kernels/route.cu"), constants),
         decode,
-        short,
+        whole_rows,
         prompts.source(constants, &shape),
         source("experts", include_str!("../../kernels/experts.cu"), Vec::new()),
         source("sample", include_str!("../../kernels/sample.cu"), Vec::new()),
@@ -276,7 +277,8 @@ impl Kernels {
         sources.extend((warpgroups && experts).then(linear_warpgroups_source));
         let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
-        let [rows, linear, route, attend, short, prompt, mixture, sample, packed @ ..] = &modules[..] else {
+        let [rows, linear, route, attend, whole_rows, prompt, mixture, sample, packed @ ..] = &modules[..]
+        else {
             unreachable!("every source makes a module")
         };
         let shared_bytes = constants.shared_bytes;
@@ -302,7 +304,7 @@ impl Kernels {
             )?,
             route: RouteKernel::load(route, constants.head_dim)?,
             route_any: route.function("route_any", 0)?,
-            attend_decode: DecodeKernels::find([attend, short], constants.attend_shape()?)?,
+            attend_decode: DecodeKernels::find([attend, whole_rows], constants.attend_shape()?)?,
             attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
             experts: ExpertKernels::load(mixture)?,
             survey: sample.function("survey", 0)?,

@@ -57,8 +57,8 @@ impl Laboratory {
             let compiled = self.compiler.compiled(&source)?;
             Ok(self.stream.device().module(&compiled.image)?)
         };
-        let [decode, short] = DecodeKernels::sources(constants, &shape).map(load);
-        DecodeKernels::find([&decode?, &short?], shape)
+        let [decode, whole_rows] = DecodeKernels::sources(constants, &shape).map(load);
+        DecodeKernels::find([&decode?, &whole_rows?], shape)
     }
 
     /// A kernel for a trial's prompts.

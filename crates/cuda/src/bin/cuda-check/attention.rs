@@ -48,7 +48,8 @@ const MODELS: [Heads; 3] = [
 ];
 
 /// Rows and keys of decoded steps.
-const DECODES: [(usize, usize); 6] = [(1, 256), (64, 256), (256, 256), (1, 4096), (64, 4096), (1, 17_616)];
+const DECODES: [(usize, usize); 8] =
+    [(1, 256), (64, 256), (256, 192), (256, 256), (256, 320), (1, 4096), (64, 4096), (1, 17_616)];
 
 /// Keys and values that decoded steps read before any of them again: more than caches hold.
 const UNCACHED_BYTES: usize = 256 << 20;

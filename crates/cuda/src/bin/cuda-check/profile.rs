@@ -55,7 +55,7 @@ fn print(executor: &mut CudaExecutor, name: &str, rows: usize) -> Result<(), Fai
     }
     let class = RowClass::of(rows);
     let few = executor.program().is_some_and(|program| class.rows() <= program.step.few_rows);
-    let decodes = if few { Decodes::Few } else { Decodes::Short(KEYS / 128) };
+    let decodes = if few { Decodes::Few } else { Decodes::Rows };
     let filled = Filled { class, prompts: false, decodes };
     parts(executor, &batch, filled, &format!("{name} step of {rows} x {KEYS} keys"))
 }
