@@ -13,16 +13,24 @@
 //   prompt   item = up to 128 tokens of a chunk; a block takes one (item, query head): 8 warps with 16 tokens each.
 //
 // HEAD_DIM is set at compile time, a multiple of 16 up to 256; so are CAPPED, whether scores are capped, KV8, the form of keys and values
-// (`kv.cuh`), and DECODE_WARPS, DECODE_RING and PROMPT_STAGES, what fits into shared memory. Tokens outside of what a row may see are zeros in
-// shared memory, so that what an earlier owner of a block left there can't reach a sum.
+// (`kv.cuh`), BOXES, whether the copy engine brings them for decoded rows, and DECODE_WARPS, DECODE_RING and PROMPT_STAGES, what fits into
+// shared memory. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there can't
+// reach a sum.
 //
 // With KV8, shared memory holds quants as they are stored, and whoever multiplies widens them. A key's scale multiplies its product with a
 // query, before anything else is done to that; a value's scale multiplies the weight after it was added to the sum of weights.
 
 #define SEGMENT 128
 #define TILES (SEGMENT / BLOCK)
-#define PITCH ((HEAD_DIM / PIECE | 1) * 16)                 // an odd number of 16-byte pieces: eight tokens lie in different banks
-#define HALF_BYTES (BLOCK * PITCH + (KV8 ? BLOCK * 4 : 0))  // a block's keys or its values, and their scales
+// A block's keys or its values in shared memory. Threads copy them with an odd number of 16-byte pieces between tokens, and what those are
+// multiplied by behind them; the copy engine, with BOXES, in panels of 64 columns (`hopper.cuh`). Either way eight tokens lie in different banks.
+#define PITCH ((HEAD_DIM / PIECE | 1) * 16)
+#if BOXES
+#define PANEL_BYTES (BLOCK * 128)
+#define HALF_BYTES (HEAD_DIM / 64 * PANEL_BYTES)
+#else
+#define HALF_BYTES (BLOCK * PITCH + (KV8 ? BLOCK * 4 : 0))
+#endif
 #define FRAGMENTS (HEAD_DIM / 16)
 #define NONE minus_infinity()
 
@@ -108,19 +116,23 @@ DEVICE void multiply_eight_columns(float *s, const u32 *p, const u32 (&b)[VALUE_
 #else
 #define KEY_WORDS 8
 #define VALUE_WORDS 4
+// Where one of two pieces of a token lies, those of columns 16 k and 16 k + 8.
+DEVICE u32 piece_of_token(u32 token, u32 k, u32 second) {
+#if BOXES
+    return k / 4 * PANEL_BYTES + token * 128 + (k % 4 * 2 ^ second ^ token % 8) * 16;
+#else
+    return token * PITCH + (k * 2 + second) * 16;
+#endif
+}
 DEVICE void load_keys(u32 (&b)[KEY_WORDS], const char *keys, int k) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int j = 0; j < 2; j++) {
-        int row = j * 16 + lane % 8 + lane / 16 * 8, piece = k * 2 + lane / 8 % 2;
-        load_matrices4(b + 4 * j, keys + row * PITCH + piece * 16);
-    }
+    for (int j = 0; j < 2; j++) load_matrices4(b + 4 * j, keys + piece_of_token(j * 16 + lane % 8 + lane / 16 * 8, k, lane / 8 % 2));
 }
 DEVICE void multiply_eight_keys(float *s, const u32 *q, const u32 (&b)[KEY_WORDS], int j) { multiply(s, q, b + 2 * j); }
 DEVICE void load_values(u32 (&b)[VALUE_WORDS], const char *values, int j, int i) {
     const int lane = threadIdx.x % 32;
-    int row = j * 16 + lane % 8 + lane / 8 % 2 * 8, piece = i * 2 + lane / 16;
-    load_matrices4_transposed(b, values + row * PITCH + piece * 16);
+    load_matrices4_transposed(b, values + piece_of_token(j * 16 + lane % 8 + lane / 8 % 2 * 8, i, lane / 16));
 }
 DEVICE void multiply_eight_columns(float *s, const u32 *p, const u32 (&b)[VALUE_WORDS], u32 part) { multiply(s, p, b + 2 * part); }
 #endif

@@ -2,22 +2,21 @@
 
 // Warps take units in turn, so that few units lie on different multiprocessors. Halves of the next unit are on their way before this one's
 // sums are written, and the item after that is read: no load but that of queries is waited for between two units.
-EARLY_KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
-    DYNAMIC_SHARED(bytes);
+DEVICE void attend_segments(const DecodeAttend &d, const Attend &a) {
+    DYNAMIC_HALVES(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
     const u32 parts = parts_of_group<16>(a), per_item = a.kv_heads * parts, first = warp * gridDim.x + blockIdx.x;
     const Units units = {a.counts[0] * per_item, parts, per_item};
     DecodeUnit here = unit_of(first, item_of(first, a, units), a, units), ahead = here;
     ItemWords upcoming = item_of(first + stride, a, units);
-    Ring<DECODE_RING> ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0};
-    auto fill = [&](u32 n, char *to) {
+    auto ring = own_ring<DECODE_RING, DECODE_WARPS>(bytes);
+    auto fill = [&](u32 n, const HalfSlot &to) {
         const u32 own = halves_of<DECODE_RING>(here);
         if (n == own) {
             ahead = unit_of(ahead.number + stride, upcoming, a, units);
             upcoming = item_of(ahead.number + stride, a, units);
         }
-        if (ahead.number < units.count) bring_half(ahead, n < own ? n : n - own, a, to);
-        copy_commit();
+        bring_half(ahead, n < own ? n : n - own, d, to);
     };
     fill_ring(ring, here, here.number < units.count, fill);
 #pragma unroll 1
@@ -38,3 +37,4 @@ EARLY_KERNEL(attend_decode, Attend, DECODE_WARPS * 32) {
         here = ahead;  // a ring is no longer than a unit
     }
 }
+EARLY_KERNEL(attend_decode, DecodeAttend, DECODE_WARPS * 32) { attend_segments(a, plain(a)); }

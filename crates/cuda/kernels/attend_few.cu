@@ -29,8 +29,8 @@ DEVICE u32 merged_pair(const float *values, const float2 *scales, u32 segments, 
 }
 
 // Block b computes row b / per_item, whose items begin at 4 * row; those that it does not have say that there are no segments.
-EARLY_KERNEL(attend_few, Attend, FEW_WARPS * 32) {
-    DYNAMIC_SHARED(bytes);
+DEVICE void attend_few_rows(const DecodeAttend &d, const Attend &a) {
+    DYNAMIC_HALVES(bytes);
     const u32 warp = threadIdx.x / 32, parts = parts_of_group<16>(a), per_item = a.kv_heads * parts;
     const u32 row = blockIdx.x / per_item, in_item = blockIdx.x % per_item;
     const Units units = {~0u, parts, per_item};
@@ -39,13 +39,12 @@ EARLY_KERNEL(attend_few, Attend, FEW_WARPS * 32) {
     const bool busy = unit.what.w != 0;
     Rows r;
     if (busy) {
-        Ring<FEW_RING> ring = {bytes + warp * FEW_RING * HALF_BYTES, 0};
-        auto fill = [&](u32 n, char *to) { bring_half(unit, n, a, to), copy_commit(); };
+        auto ring = own_ring<FEW_RING, FEW_WARPS>(bytes);
+        auto fill = [&](u32 n, const HalfSlot &to) { bring_half(unit, n, d, to); };
         fill_ring(ring, unit, true, fill);
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + ((u64)unit.what.x * a.heads + heads.first) * HEAD_DIM, heads.count);
         attend_segment<2>(r, q, unit, a, ring, fill);
-        copy_wait<0>();
     } else {
         after_the_kernel_before();
     }
@@ -59,3 +58,4 @@ EARLY_KERNEL(attend_few, Attend, FEW_WARPS * 32) {
     for (u32 at = threadIdx.x; segments > 0 && at < heads.count * (HEAD_DIM / 2); at += FEW_WARPS * 32)
         out[at] = merged_pair(values, scales, segments, at / (HEAD_DIM / 2), at % (HEAD_DIM / 2));
 }
+EARLY_KERNEL(attend_few, DecodeAttend, FEW_WARPS * 32) { attend_few_rows(a, plain(a)); }

@@ -37,7 +37,7 @@
 #define COPYING 64                       // threads that copy a tile
 #define ROWS_AT_ONCE (COPYING / PIECES)  // that they copy a piece each of
 
-struct PromptAttend {
+struct MappedAttend {
     Attend attend;
     TensorMap kv;  // this layer's blocks as rows of HEAD_DIM values, in boxes of 64 columns and a block's rows; not read with KV8
 };
@@ -153,7 +153,7 @@ DEVICE void bring_part(const Slots &s, const Attend &a, const Unit &unit, u32 wh
     announce(s);
 }
 // The same of a segment that the unit sees all of, by the copy engine: a thread asks for each of the four blocks.
-DEVICE void bring_whole(const Slots &s, const PromptAttend &p, u32 head, u32 which, u32 block) {
+DEVICE void bring_whole(const Slots &s, const MappedAttend &p, u32 head, u32 which, u32 block) {
     const Attend &a = p.attend;
     const u32 thread = threadIdx.x % COPYING;
     char *to = await_empty(s) + thread * (BLOCK * 128);
@@ -164,7 +164,7 @@ DEVICE void bring_whole(const Slots &s, const PromptAttend &p, u32 head, u32 whi
 #pragma unroll
     for (u32 panel = 0; panel < PANELS; panel++) copy_box(to + panel * PANEL, p.kv, panel * 64, row, full);
 }
-DEVICE void bring_tiles(char *bytes, u32 &tiles, const PromptAttend &p, const Unit &unit) {
+DEVICE void bring_tiles(char *bytes, u32 &tiles, const MappedAttend &p, const Unit &unit) {
     const u32 which = copied_half(), head = unit.head / (p.attend.heads / p.attend.kv_heads);
 #pragma unroll 1
     for (i32 g = unit.first; g * SEGMENT < unit.end; g++, tiles++) {
@@ -238,7 +238,7 @@ DEVICE void widen_tile(const Slots &s, char *bytes, float2 scales) {
     publish_writes();
     barrier_arrive(s.full + s.turn % 2);
 }
-DEVICE void bring_tiles(char *bytes, u32 &tiles, const PromptAttend &p, const Unit &unit) {
+DEVICE void bring_tiles(char *bytes, u32 &tiles, const MappedAttend &p, const Unit &unit) {
     float2 scales = make_float2(0.0f, 0.0f);
 #pragma unroll 1
     for (i32 g = unit.first;; g++) {
@@ -248,7 +248,7 @@ DEVICE void bring_tiles(char *bytes, u32 &tiles, const PromptAttend &p, const Un
     }
 }
 #endif
-DEVICE void copy_units(char *bytes, const PromptAttend &p) {
+DEVICE void copy_units(char *bytes, const MappedAttend &p) {
     const Attend &a = p.attend;
     u32 units = 0, tiles = 0;
     for_units(a, [&](u32 index) {
@@ -486,7 +486,7 @@ DEVICE void compute_units(Memory memory, u32 group, const Attend &a) {
     if (group == 0) await_turn(group);
 }
 
-KERNEL(attend_prompt_hopper, PromptAttend, (COMPUTING + 1) * GROUP) {
+KERNEL(attend_prompt_hopper, MappedAttend, (COMPUTING + 1) * GROUP) {
     DYNAMIC_PANELS(bytes);
     const Memory memory = {bytes, 0, 0};
     const u32 group = __shfl_sync(LANES_ALL, threadIdx.x / GROUP, 0);

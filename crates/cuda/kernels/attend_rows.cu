@@ -44,8 +44,8 @@ DEVICE ItemWords item_at(const RowPlace &place, const Attend &a, const Units &un
     return read_item(a.items + place.unit / units.per_item * TILES + place.segment);
 }
 
-EARLY_KERNEL(attend_rows, Attend, DECODE_WARPS * 32) {
-    DYNAMIC_SHARED(bytes);
+DEVICE void attend_whole_rows(const DecodeAttend &d, const Attend &a) {
+    DYNAMIC_HALVES(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
     const u32 parts = parts_of_group<ROW_HEADS>(a), per_item = a.kv_heads * parts;
     const Units units = {a.counts[0] / TILES * per_item, parts, per_item};
@@ -59,12 +59,11 @@ EARLY_KERNEL(attend_rows, Attend, DECODE_WARPS * 32) {
         return unit;
     };
     DecodeUnit here = advance(), ahead = here;
-    Ring<DECODE_RING> ring = {bytes + warp * DECODE_RING * HALF_BYTES, 0};
-    auto fill = [&](u32 n, char *to) {
+    auto ring = own_ring<DECODE_RING, DECODE_WARPS>(bytes);
+    auto fill = [&](u32 n, const HalfSlot &to) {
         const u32 own = halves_of<DECODE_RING>(here);
         if (n == own) ahead = advance();
-        if (ahead.number < units.count) bring_half(ahead, n < own ? n : n - own, a, to);
-        copy_commit();
+        bring_half(ahead, n < own ? n : n - own, d, to);
     };
     fill_ring(ring, here, here.number < units.count, fill);
     RowTotal total;
@@ -84,3 +83,4 @@ EARLY_KERNEL(attend_rows, Attend, DECODE_WARPS * 32) {
         here = ahead;
     }
 }
+EARLY_KERNEL(attend_rows, DecodeAttend, DECODE_WARPS * 32) { attend_whole_rows(a, plain(a)); }

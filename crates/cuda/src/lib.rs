@@ -44,6 +44,7 @@ pub mod sampling;
 pub mod sections;
 pub mod shape;
 mod steps;
+mod timing;
 mod transfers;
 pub mod weights;
 pub mod workspace;

@@ -7,6 +7,7 @@ use ropeway_weights::Checkpoint;
 
 use crate::blas::Blas;
 use crate::compile::Compiler;
+use crate::decodes::{DecodeForm, choice};
 use crate::driver::{Device, Stream};
 use crate::error::CudaError;
 use crate::executor::{ASKED_SHARE, CudaOptions, KV_SHARE};
@@ -114,6 +115,7 @@ pub fn load(
         products,
     };
     tune(&mut program, &device.properties().name, options)?;
+    choice::choose(&mut program)?;
     Ok(program)
 }
 
@@ -123,7 +125,8 @@ pub(crate) fn step_shape(
     model: &ModelShape,
     options: &CudaOptions,
 ) -> Result<StepShape, CudaError> {
-    let attend = AttendShape::new(model.head_dim, model.kv, device.properties().shared_bytes)?;
+    let shared_bytes = device.properties().shared_bytes;
+    let attend = AttendShape::new(model.head_dim, model.kv, DecodeForm::Threads, shared_bytes)?;
     Ok(StepShape::new(model, &attend, options.step_tokens, options.step_rows))
 }
 
@@ -135,6 +138,7 @@ fn compiled_for(spec: &DecoderSpec, device: &Device, options: &CudaOptions) -> k
         hidden: spec.hidden,
         capped: spec.attention.softcap.is_some(),
         kv: options.kv,
+        decodes: DecodeForm::possible(device.properties().capability, spec.head_dim, options.kv),
     }
 }
 

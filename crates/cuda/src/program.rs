@@ -104,7 +104,8 @@ impl Program {
         self.plan.head.iter().filter(|op| chosen(op)).try_for_each(|op| run.op(op))
     }
 
-    fn layer_kv(&self, layer: usize) -> Address {
+    /// Where a layer's keys and values lie.
+    pub(crate) fn layer_kv(&self, layer: usize) -> Address {
         self.kv.address().plus(layer * self.blocks * self.model.layer_block_bytes())
     }
 }
@@ -283,7 +284,7 @@ impl Run<'_> {
             scale: constants.scale,
             cap: constants.score_cap,
         };
-        kernels.attend_decode.launch(stream, self.filled.decodes, self.rows(), &arguments)?;
+        kernels.attend_decode.launch(stream, self.filled, &arguments, self.program.blocks)?;
         if self.filled.prompts {
             let (counts, prompts) = match rows {
                 RowsOf::Picked => (self.sections.picked_counts(), self.sections.picked_prompts()),

@@ -122,6 +122,11 @@ pub struct Filled {
     pub decodes: Decodes,
 }
 
+impl Decodes {
+    /// How many there are.
+    pub const KINDS: usize = Self::Segments as usize + 1;
+}
+
 /// How decoded rows attend. All ways give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decodes {

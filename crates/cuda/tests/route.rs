@@ -5,6 +5,7 @@ mod emulator;
 
 use proptest::prelude::*;
 use ropeway_cuda::compile::Compiler;
+use ropeway_cuda::decodes::DecodeForm;
 use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
 use ropeway_cuda::kernels::{BLOCK, Constants, ROUTE_HEADS, Route, RouteKernel, RouteShape, sources};
 use ropeway_cuda::kv::KvForm;
@@ -131,6 +132,7 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Routed> {
         hidden: 64,
         capped: false,
         kv: case.kv,
+        decodes: &[DecodeForm::Threads],
         shared_bytes: device.properties().shared_bytes,
     };
     let source = sources(constants, PromptForm::Warps)

@@ -1,6 +1,8 @@
 //! How attention's kernels fit into a GPU's shared memory: warps, stages and segments of a block. No row's bits depend on them.
 
-use super::TILES;
+use super::{Attend, BLOCK, TILES};
+use crate::decodes::DecodeForm;
+use crate::driver::{Device, DriverError, Matrix, TensorMap};
 use crate::error::CudaError;
 use crate::kv::KvForm;
 
@@ -37,7 +39,12 @@ pub struct AttendShape {
 
 impl AttendShape {
     /// For heads of so many values in this form, and so many bytes of shared memory in a block.
-    pub fn new(head_dim: usize, kv: KvForm, shared_bytes: usize) -> Result<Self, CudaError> {
+    pub fn new(
+        head_dim: usize,
+        kv: KvForm,
+        decodes: DecodeForm,
+        shared_bytes: usize,
+    ) -> Result<Self, CudaError> {
         let half = kv.shared_half_bytes(head_dim);
         let stages: &[usize] = if head_dim <= 128 { &[2, 1] } else { &[1] };
         let prompt = |stages: usize| 2 * stages * TILES * half;
@@ -49,18 +56,37 @@ impl AttendShape {
                 shared_bytes / 1024
             )));
         };
-        let decode_warps = (shared_bytes / (LEAST_RING * half)).min(most_decode_warps(head_dim));
-        let decode_ring = (shared_bytes / (decode_warps * half)).min(FEW_RING);
-        let few_shared = FEW_WARPS * FEW_RING * half;
+        let slot = decodes.slot_bytes(head_dim, kv);
+        let decode_warps = (shared_bytes / (LEAST_RING * slot)).min(most_decode_warps(head_dim));
+        let decode_ring = (shared_bytes / (decode_warps * slot)).min(FEW_RING);
+        let few_shared = FEW_WARPS * FEW_RING * slot;
         Ok(Self {
             decode_warps,
             decode_ring,
-            decode_shared: decode_warps * decode_ring * half,
+            decode_shared: decode_warps * decode_ring * slot,
             merge_threads: head_dim.next_multiple_of(32),
             few_blocks: (shared_bytes / few_shared).min(2),
             few_shared,
             prompt_stages,
             prompt_shared: prompt(prompt_stages),
+        })
+    }
+}
+
+impl Attend {
+    /// A layer's keys and values of so many blocks as the copy engine takes them: a block's of one head at once. A row has 128 bytes or more,
+    /// so that rows of 256 GB can be counted.
+    pub(crate) fn map_kv(
+        &self,
+        device: &Device,
+        head_dim: usize,
+        blocks: usize,
+    ) -> Result<TensorMap, DriverError> {
+        device.tensor_map(Matrix {
+            address: self.kv,
+            columns: head_dim,
+            rows: blocks * self.kv_heads as usize * 2 * BLOCK,
+            box_rows: BLOCK,
         })
     }
 }
@@ -84,11 +110,15 @@ mod tests {
 
     #[test]
     fn smaller_gpus_have_fewer_warps_and_stages() {
-        let shape = |head_dim, shared| {
-            let shape = AttendShape::new(head_dim, KvForm::Bf16, shared).unwrap();
+        let shape_with = |decodes, head_dim, shared| {
+            let shape = AttendShape::new(head_dim, KvForm::Bf16, decodes, shared).unwrap();
             assert!(shape.decode_shared <= shared && shape.decode_ring >= LEAST_RING);
             ([shape.decode_warps, shape.decode_ring], shape.few_blocks, shape.prompt_stages)
         };
+        for (head_dim, wanted) in [(128, [8, 3]), (64, [12, 4]), (256, [4, 3])] {
+            assert_eq!(shape_with(DecodeForm::CopyEngine, head_dim, HOPPER).0, wanted);
+        }
+        let shape = |head_dim, shared| shape_with(DecodeForm::Threads, head_dim, shared);
         assert_eq!(shape(128, HOPPER), ([8, 3], 1, 2));
         assert_eq!(shape(64, HOPPER), ([12, 4], 2, 2));
         assert_eq!(shape(256, HOPPER), ([4, 3], 0, 1));
@@ -100,7 +130,7 @@ mod tests {
 
     #[test]
     fn heads_that_do_not_fit_are_told_what_they_need() {
-        let error = AttendShape::new(256, KvForm::Bf16, GAMING).unwrap_err().to_string();
+        let error = AttendShape::new(256, KvForm::Bf16, DecodeForm::Threads, GAMING).unwrap_err().to_string();
         assert!(error.contains("needs 132 KiB") && error.contains("has 99"), "{error}");
     }
 }

@@ -20,7 +20,7 @@ pub use self::products::{LinearKernel, ProductKernels, linear_warpgroups_source}
 pub use self::route::{RouteKernel, RouteShape};
 
 use crate::compile::{Compiler, Source};
-use crate::decodes::DecodeKernels;
+use crate::decodes::{DecodeForm, DecodeKernels};
 use crate::driver::{Address, Device, Function, Module, TensorMap};
 use crate::error::CudaError;
 use crate::kv::KvForm;
@@ -101,8 +101,8 @@ arguments! {
         prompts: Address, values: Address, scales: Address,
         heads: u32, kv_heads: u32, window: u32, scale: f32, cap: f32,
     }
-    /// `attend_hopper.cu`.
-    PromptAttend { attend: Attend, kv: TensorMap, }
+    /// `attend_hopper.cu`, `attend_decode.cuh`.
+    MappedAttend { attend: Attend, kv: TensorMap, }
     /// `experts.cu`.
     Router {
         hidden: Address, norm: Address, w: Address, logits: Address, counts: Address,
@@ -166,12 +166,19 @@ pub struct Constants {
     pub shared_bytes: usize,
     /// The form of keys and values.
     pub kv: KvForm,
+    /// Who may bring those of decoded rows.
+    pub decodes: &'static [DecodeForm],
 }
 
 impl Constants {
-    /// How attention fits into shared memory.
+    /// How attention fits into shared memory, whoever brings decoded rows' keys and values: threads leave gaps between them.
     pub fn attend_shape(&self) -> Result<AttendShape, CudaError> {
-        AttendShape::new(self.head_dim, self.kv, self.shared_bytes)
+        self.attend_shape_by(DecodeForm::Threads)
+    }
+
+    /// The same for a form of decode attention.
+    pub fn attend_shape_by(&self, form: DecodeForm) -> Result<AttendShape, CudaError> {
+        AttendShape::new(self.head_dim, self.kv, form, self.shared_bytes)
     }
 
     /// Threads that share a row of the residual stream, four values each where they are enough.
@@ -209,18 +216,17 @@ pub fn sources(constants: Constants, prompts: PromptForm) -> Result<Vec<Source>,
     let shape = constants.attend_shape()?;
     let threads = constants.row_threads();
     let groups = constants.hidden.div_ceil(4 * threads);
-    let [decode, whole_rows] = DecodeKernels::sources(constants, &shape);
     let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
-    Ok(vec![
+    let mut sources = vec![
         source("rows", &with_activation(include_str!("../../kernels/rows.cu")), rows),
         linear_source(constants.shared_bytes),
         kv_source("route", include_str!("../../kernels/route.cu"), constants),
-        decode,
-        whole_rows,
         prompts.source(constants, &shape),
         source("experts", include_str!("../../kernels/experts.cu"), Vec::new()),
         source("sample", include_str!("../../kernels/sample.cu"), Vec::new()),
-    ])
+    ];
+    sources.extend(DecodeKernels::sources(constants)?);
+    Ok(sources)
 }
 
 /// Every kernel, loaded.
@@ -277,10 +283,10 @@ impl Kernels {
         sources.extend((warpgroups && experts).then(linear_warpgroups_source));
         let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
-        let [rows, linear, route, attend, whole_rows, prompt, mixture, sample, packed @ ..] = &modules[..]
-        else {
+        let [rows, linear, route, prompt, mixture, sample, others @ ..] = &modules[..] else {
             unreachable!("every source makes a module")
         };
+        let (decodes, packed) = others.split_at(2 * constants.decodes.len());
         let shared_bytes = constants.shared_bytes;
         let (packed, by_warpgroups) = packed.split_at(forms.len());
         let linear_by_warpgroups = by_warpgroups.get(forms.len());
@@ -304,7 +310,7 @@ impl Kernels {
             )?,
             route: RouteKernel::load(route, constants.head_dim)?,
             route_any: route.function("route_any", 0)?,
-            attend_decode: DecodeKernels::find([attend, whole_rows], constants.attend_shape()?)?,
+            attend_decode: DecodeKernels::find(decodes, constants)?,
             attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
             experts: ExpertKernels::load(mixture)?,
             survey: sample.function("survey", 0)?,

@@ -3,9 +3,9 @@
 pub mod trial;
 
 use crate::compile::Source;
-use crate::driver::{DriverError, Function, Matrix, Module, Properties, Shape, Stream, TensorMap};
+use crate::driver::{DriverError, Function, Module, Properties, Shape, Stream, TensorMap};
 use crate::error::CudaError;
-use crate::kernels::{self, Attend, AttendShape, BLOCK, Constants, PROMPT_ROWS, PromptAttend, SEGMENT};
+use crate::kernels::{self, Attend, AttendShape, Constants, MappedAttend, PROMPT_ROWS, SEGMENT};
 use crate::kv::KvForm;
 
 /// Which instructions a prompt's products are computed by.
@@ -94,23 +94,13 @@ impl PromptKernel {
         match self.form {
             PromptForm::Warps => stream.launch(&self.function, shape, arguments),
             PromptForm::Warpgroups => {
-                let kv = self.kv_map(stream, arguments, blocks)?;
-                stream.launch(&self.function, shape, &PromptAttend { attend: *arguments, kv })
+                let kv = match self.kv {
+                    KvForm::Bf16 => arguments.map_kv(stream.device(), self.head_dim, blocks)?,
+                    // Quants pass through threads.
+                    KvForm::Q8 => TensorMap::NONE,
+                };
+                stream.launch(&self.function, shape, &MappedAttend { attend: *arguments, kv })
             }
-        }
-    }
-
-    /// A layer's keys and values as the copy engine takes them: a block's of one head at once. Quants pass through threads. A row has 128 bytes
-    /// or more, so that rows of 256 GB can be counted.
-    fn kv_map(&self, stream: &Stream, arguments: &Attend, blocks: usize) -> Result<TensorMap, DriverError> {
-        match self.kv {
-            KvForm::Q8 => Ok(TensorMap::NONE),
-            KvForm::Bf16 => stream.device().tensor_map(Matrix {
-                address: arguments.kv,
-                columns: self.head_dim,
-                rows: blocks * arguments.kv_heads as usize * 2 * BLOCK,
-                box_rows: BLOCK,
-            }),
         }
     }
 }
@@ -118,6 +108,7 @@ impl PromptKernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decodes::DecodeForm;
 
     fn fastest(capability: u32, head_dim: usize) -> PromptForm {
         let properties = Properties {
@@ -137,7 +128,14 @@ mod tests {
             assert_eq!(form, PromptForm::Warpgroups);
             for kv in KvForm::ALL {
                 let shared_bytes = 227 << 10;
-                let constants = Constants { head_dim, hidden: 64, capped: false, kv, shared_bytes };
+                let constants = Constants {
+                    head_dim,
+                    hidden: 64,
+                    capped: false,
+                    kv,
+                    decodes: &[DecodeForm::Threads],
+                    shared_bytes,
+                };
                 assert!(form.shared_bytes(constants, &constants.attend_shape().unwrap()) <= shared_bytes);
             }
         }

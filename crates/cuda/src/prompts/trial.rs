@@ -4,11 +4,11 @@ use ropeway_executor::{Batch, BlockId};
 
 use super::{PromptForm, PromptKernel};
 use crate::compile::Compiler;
-use crate::decodes::DecodeKernels;
-use crate::driver::{Buffer, Device, DriverError, Stream};
+use crate::decodes::{DecodeForm, DecodeKernels, FormKernels};
+use crate::driver::{Buffer, Device, DriverError, Properties, Stream};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
-use crate::kernels::{Attend, AttendShape, BLOCK, Constants};
+use crate::kernels::{Attend, BLOCK, Constants};
 use crate::kv::KvForm;
 use crate::sections::{Decodes, Filled, Filler, Sections};
 use crate::shape::{ModelShape, RowClass, StepShape};
@@ -30,15 +30,18 @@ impl Laboratory {
         Ok(Self { stream: device.stream()?, compiler })
     }
 
-    /// Compiles forms for every head dimension that has several, side by side, so that the cache has them.
+    /// Compiles forms of prompt kernels and all of decode kernels for every head dimension that has several, side by side, so that the
+    /// cache has them.
     pub fn prepare(&self, forms: &[PromptForm]) -> Result<(), CudaError> {
         let shapes = [(64, false), (64, true), (128, false), (128, true)];
-        let shared_bytes = self.stream.device().properties().shared_bytes;
+        let Properties { shared_bytes, capability, .. } = *self.stream.device().properties();
         let mut sources = Vec::new();
         for ((head_dim, capped), kv) in shapes.into_iter().flat_map(|one| KvForm::ALL.map(|kv| (one, kv))) {
-            let constants = Constants { head_dim, hidden: 0, capped, kv, shared_bytes };
+            let decodes = DecodeForm::possible(capability, head_dim, kv);
+            let constants = Constants { head_dim, hidden: 0, capped, kv, decodes, shared_bytes };
             let shape = constants.attend_shape()?;
             sources.extend(forms.iter().map(|form| form.source(constants, &shape)));
+            sources.extend(DecodeKernels::sources(constants)?);
         }
         let compiler = &self.compiler;
         std::thread::scope(|scope| {
@@ -49,16 +52,15 @@ impl Laboratory {
         Ok(())
     }
 
-    /// The kernels for a trial's decoded rows.
-    pub fn decode_kernels(&self, trial: &Trial) -> Result<DecodeKernels, CudaError> {
+    /// A form's kernels for a trial's decoded rows.
+    pub fn decode_kernels(&self, form: DecodeForm, trial: &Trial) -> Result<FormKernels, CudaError> {
         let constants = trial.constants(self.stream.device());
-        let shape = constants.attend_shape()?;
         let load = |source| -> Result<_, CudaError> {
             let compiled = self.compiler.compiled(&source)?;
             Ok(self.stream.device().module(&compiled.image)?)
         };
-        let [decode, whole_rows] = DecodeKernels::sources(constants, &shape).map(load);
-        DecodeKernels::find([&decode?, &whole_rows?], shape)
+        let [decode, whole_rows] = FormKernels::sources(form, constants)?.map(load);
+        FormKernels::find(form, [&decode?, &whole_rows?], constants)
     }
 
     /// A kernel for a trial's prompts.
@@ -150,12 +152,18 @@ impl Trial {
         positions.map(seen).sum::<usize>() as f64 * (4 * self.heads * self.head_dim) as f64
     }
 
+    /// What its decoded rows can attend with.
+    pub fn decode_forms(&self, device: &Device) -> &'static [DecodeForm] {
+        DecodeForm::possible(device.properties().capability, self.head_dim, self.kv)
+    }
+
     fn constants(&self, device: &Device) -> Constants {
         Constants {
             head_dim: self.head_dim,
             hidden: self.heads * self.head_dim,
             capped: self.cap.is_some(),
             kv: self.kv,
+            decodes: self.decode_forms(device),
             shared_bytes: device.properties().shared_bytes,
         }
     }
@@ -251,7 +259,7 @@ impl Trial {
     }
 
     fn step(&self, stream: &Stream) -> Result<StepShape, CudaError> {
-        let attend = AttendShape::new(self.head_dim, self.kv, stream.device().properties().shared_bytes)?;
+        let attend = self.constants(stream.device()).attend_shape()?;
         Ok(StepShape::new(&self.model(), &attend, self.tokens(), self.tokens()))
     }
 
@@ -353,10 +361,10 @@ impl Uploaded {
     }
 
     /// Queues the decoded rows of every layer.
-    pub fn launch_decodes(&self, stream: &Stream, kernels: &DecodeKernels) -> Result<(), CudaError> {
-        let Filled { class, decodes, .. } = self.filled;
+    pub fn launch_decodes(&self, stream: &Stream, kernels: &FormKernels) -> Result<(), CudaError> {
+        let blocks = self.blocks();
         (0..self.layers)
-            .try_for_each(|layer| kernels.launch(stream, decodes, class.rows(), &self.arguments(layer)))
+            .try_for_each(|layer| kernels.launch(stream, self.filled, &self.arguments(layer), blocks))
     }
 
     /// How its decoded rows attend.

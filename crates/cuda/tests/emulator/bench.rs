@@ -1,6 +1,7 @@
 //! The emulated GPU with all kernels loaded, for tests of one of them.
 
 use ropeway_cuda::compile::Compiler;
+use ropeway_cuda::decodes::DecodeForm;
 use ropeway_cuda::driver::{Buffer, Device, Stream};
 use ropeway_cuda::kernels::{Constants, Kernels, Variants};
 use ropeway_cuda::kv::KvForm;
@@ -24,6 +25,7 @@ impl Bench {
             hidden: 64,
             capped: false,
             kv: KvForm::Bf16,
+            decodes: &[DecodeForm::Threads],
             shared_bytes: device.properties().shared_bytes,
         };
         let variants =

@@ -61,8 +61,7 @@ static void compute(size_t index) {
 }
 // An mbarrier, in its eight bytes of shared memory; what the copy engine brings for it, and the bytes that are waited for.
 struct Barrier { u16 count, pending; u32 phase; };
-struct Box { char *to; const void *map; u32 column, row; };
-struct Expected { i32 bytes; std::vector<Box> boxes; };
+struct Expected { i32 bytes; std::vector<Copy> pieces; };
 static std::map<u64 *, Expected> expected;
 static void complete(u64 *at) {
     auto &barrier = *(Barrier *)at;
@@ -71,29 +70,22 @@ static void complete(u64 *at) {
 static void arrival(u64 *at) { ((Barrier *)at)->pending--, complete(at); }
 // What `cuTensorMapEncodeTiled` of `driver.cpp` leaves in a map: two dimensions of bf16, and pieces swizzled by 128 bytes.
 struct Matrix { const char *base; u64 columns, rows, stride; u32 box_columns, box_rows; };
-static void bring_box(const Box &box) {
+static void begin_box(char *box, const void *map, u32 column, u32 row, u64 *at) {
     Matrix m;
-    memcpy(&m, box.map, sizeof m);
-    if (((box.to - shared) & 1023) != 0 || m.box_columns * 2 != 128) fail("boxes are panels of 128 bytes that begin at multiples of 1,024");
+    memcpy(&m, map, sizeof m);
+    if (((box - shared) & 1023) != 0 || m.box_columns * 2 != 128) fail("boxes are panels of 128 bytes that begin at multiples of 1,024");
     for (u32 r = 0; r < m.box_rows; r++)
         for (u32 p = 0; p < 8; p++) {
-            char *to = box.to + r * 128 + (p ^ r % 8) * 16;
-            const bool in = box.row + r < m.rows && box.column + p * 8 < m.columns;
-            if (in) memcpy(to, m.base + (box.row + r) * m.stride + (box.column + p * 8) * 2, 16); else memset(to, 0, 16);
-            unpublished[(to - shared) / 16] = false;
+            const bool in = row + r < m.rows && column + p * 8 < m.columns;
+            expected[at].pieces.push_back(begun({box + r * 128 + (p ^ r % 8) * 16, m.base + (row + r) * m.stride + (column + p * 8) * 2, 16, in}));
         }
-    copies++;
 }
 // Copies take their time: they are done when somebody waits for them.
 static void bring_boxes(u64 *at) {
     Expected &here = expected[at];
-    for (const Box &box : here.boxes) {
-        Matrix m;
-        memcpy(&m, box.map, sizeof m);
-        bring_box(box), here.bytes -= m.box_columns * m.box_rows * 2;
-    }
-    if (here.boxes.empty()) return;
-    here.boxes.clear(), complete(at);
+    if (here.pieces.empty()) return;
+    for (const Copy &piece : here.pieces) write_copy(piece), unpublished[((char *)piece.to - shared) / 16] = false, here.bytes -= (i32)piece.bytes;
+    here.pieces.clear(), copies++, complete(at);
 }
 struct Numbered { u32 arrived, generation; };
 static Numbered numbered[16];
@@ -146,7 +138,7 @@ static inline void barrier_arrive_expecting(u64 *at, u32 bytes) {
     emulator::arrival(at);
 }
 static inline void copy_box(void *to, const TensorMap &map, u32 column, u32 row, u64 *barrier) {
-    emulator::expected[barrier].boxes.push_back({(char *)to, &map, column, row});
+    emulator::begin_box((char *)to, &map, column, row, barrier);
 }
 static inline void barrier_wait(u64 *barrier, u32 parity) {
     emulator::wait_until([=] {

@@ -184,7 +184,8 @@ static inline void after_the_kernel_before() {
     if (emulator::pass == emulator::EARLY_PART) emulator::leave();
 }
 namespace emulator {
-static void begin_copy(Copy copy) {
+// A copy with what it finds, if the kernel in front was not waited for.
+static Copy begun(Copy copy) {
     if (!current->waited && early_copies) {
         auto &known = (*early_copies)[block_number * block_size.x + current->number];
         copy.early = true;
@@ -196,8 +197,12 @@ static void begin_copy(Copy copy) {
             memcpy(copy.found, known[current->early++].found, 16);
         }
     }
-    current->open.push_back(copy);
+    return copy;
 }
+static void write_copy(const Copy &copy) {
+    if (copy.valid) memcpy(copy.to, copy.early ? copy.found : copy.from, copy.bytes); else memset(copy.to, 0, copy.bytes);
+}
+static void begin_copy(Copy copy) { current->open.push_back(begun(copy)); }
 }  // namespace emulator
 
 static void run_grid(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
@@ -263,8 +268,7 @@ template <int N> static void copy_wait() {
     auto &groups = emulator::current->groups;
     while (groups.size() > (size_t)N) {
         for (auto &copy : groups.front()) {
-            if (copy.valid) memcpy(copy.to, copy.early ? copy.found : copy.from, copy.bytes); else memset(copy.to, 0, copy.bytes);
-            emulator::note_write(copy.to);
+            emulator::write_copy(copy), emulator::note_write(copy.to);
         }
         groups.erase(groups.begin());
     }

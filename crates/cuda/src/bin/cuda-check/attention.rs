@@ -104,11 +104,14 @@ fn compare_decodes(laboratory: &Laboratory) -> Result<(), Failed> {
         let trial = Trial::random_decodes(seed, DECODE_BOUNDS);
         let prompt_kernel = laboratory.kernel(PromptForm::Warps, &trial)?;
         let want = trial.upload_as_prompts(stream)?.run(stream, &prompt_kernel)?;
-        let (uploaded, kernels) = (trial.upload(stream)?, laboratory.decode_kernels(&trial)?);
-        for _ in 0..ROUNDS {
-            if uploaded.results(stream, || uploaded.launch_decodes(stream, &kernels))? != want {
-                let decodes = uploaded.decodes();
-                return Err(Failed::Wrong(format!("{decodes:?} gives other bits than a prompt: {trial:?}")));
+        let uploaded = trial.upload(stream)?;
+        for form in trial.decode_forms(stream.device()) {
+            let kernels = laboratory.decode_kernels(*form, &trial)?;
+            for _ in 0..ROUNDS {
+                if uploaded.results(stream, || uploaded.launch_decodes(stream, &kernels))? != want {
+                    let what = format!("{:?} by {form:?}", uploaded.decodes());
+                    return Err(Failed::Wrong(format!("{what} gives other bits than a prompt: {trial:?}")));
+                }
             }
         }
     }
@@ -148,17 +151,20 @@ fn measure_decodes(laboratory: &Laboratory, models: &[&Heads], kv: KvForm) -> Re
     for (heads, (rows, keys)) in models.iter().flat_map(|heads| DECODES.map(|shape| (heads, shape))) {
         let trial = heads.trial(vec![Piece { after: keys - 1, tokens: 1 }; rows], kv);
         let layers = UNCACHED_BYTES.div_ceil(trial.kv_bytes()).min(LAYERS);
-        let (uploaded, kernels) = (trial.upload_layers(stream, layers)?, laboratory.decode_kernels(&trial)?);
-        let graph = stream.capture(|| uploaded.launch_decodes(stream, &kernels))?;
-        let launch = || stream.launch_graph(&graph).map_err(CudaError::from);
-        let seconds = fastest(stream, launch)? / layers as f64;
-        println!(
-            "RES attention {} {rows} rows of {keys} keys, {kv:?}, {:?}: {:.1} us a layer, {:.2} TB/s",
-            heads.name,
-            uploaded.decodes(),
-            seconds * 1e6,
-            trial.kv_bytes() as f64 / seconds / 1e12
-        );
+        let uploaded = trial.upload_layers(stream, layers)?;
+        for form in trial.decode_forms(stream.device()) {
+            let kernels = laboratory.decode_kernels(*form, &trial)?;
+            let graph = stream.capture(|| uploaded.launch_decodes(stream, &kernels))?;
+            let launch = || stream.launch_graph(&graph).map_err(CudaError::from);
+            let seconds = fastest(stream, launch)? / layers as f64;
+            println!(
+                "RES attention {} {rows} rows of {keys} keys, {kv:?}, {:?} by {form:?}: {:.1} us a layer, {:.2} TB/s",
+                heads.name,
+                uploaded.decodes(),
+                seconds * 1e6,
+                trial.kv_bytes() as f64 / seconds / 1e12
+            );
+        }
     }
     Ok(())
 }

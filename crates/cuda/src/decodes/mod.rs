@@ -1,0 +1,201 @@
+//! The kernels that decoded rows attend with. All give the same bits. Which one runs depends on a step's rows and their segments; by which
+//! form of it is measured when a model is loaded (`choice`).
+
+pub mod choice;
+
+use self::choice::Measured;
+use crate::compile::Source;
+use crate::driver::{Function, Module, Shape, Stream};
+use crate::error::CudaError;
+use crate::kernels::{self, Attend, AttendShape, Constants, FEW_WARPS, MappedAttend};
+use crate::kv::KvForm;
+use crate::sections::{Decodes, Filled};
+
+/// Blocks that merge segments, per multiprocessor at most: about as many as run at once. Each takes rows and heads in turn.
+const MERGE_BLOCKS: usize = 8;
+
+/// Bytes of a barrier that says that the copy engine has brought something.
+const BARRIER: usize = 8;
+
+/// Who brings decoded rows' keys and values into shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DecodeForm {
+    /// The threads that multiply them: on every GPU.
+    Threads,
+    /// The copy engine (TMA): on Hopper alone, keys and values in bf16, heads of whole panels of 64 values.
+    CopyEngine,
+}
+
+impl DecodeForm {
+    /// The forms that there are for a GPU's capability, a head dimension and a form of keys and values; `Threads` is the first of them.
+    pub fn possible(capability: u32, head_dim: usize, kv: KvForm) -> &'static [Self] {
+        match (capability, head_dim % 64, kv) {
+            (90, 0, KvForm::Bf16) => &[Self::Threads, Self::CopyEngine],
+            _ => &[Self::Threads],
+        }
+    }
+
+    /// Bytes of shared memory for a block's keys or values of one head.
+    pub(crate) fn slot_bytes(self, head_dim: usize, kv: KvForm) -> usize {
+        match self {
+            Self::Threads => kv.shared_half_bytes(head_dim),
+            Self::CopyEngine => kv.half_bytes(head_dim) + BARRIER,
+        }
+    }
+
+    /// What its kernels are written in, beside what all attention kernels are.
+    fn texts(self) -> &'static [&'static str] {
+        match self {
+            Self::Threads => &[include_str!("../../kernels/attend_decode.cuh")],
+            Self::CopyEngine => {
+                &[include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/attend_decode.cuh")]
+            }
+        }
+    }
+
+    /// What they are compiled with.
+    fn define(self) -> String {
+        format!("BOXES={}", u32::from(self == Self::CopyEngine))
+    }
+}
+
+/// The kernels of one form, loaded.
+#[derive(Debug)]
+pub struct FormKernels {
+    form: DecodeForm,
+    segments: Function,
+    /// Runs after `segments`.
+    merge: Function,
+    rows: Function,
+    /// None where keys and values of few rows don't fit into shared memory.
+    few: Option<Function>,
+    head_dim: usize,
+    shape: AttendShape,
+}
+
+impl FormKernels {
+    /// What is compiled: two modules.
+    pub fn sources(form: DecodeForm, constants: Constants) -> Result<[Source; 2], CudaError> {
+        let shape = constants.attend_shape_by(form)?;
+        let segments =
+            [include_str!("../../kernels/attend_decode.cu"), include_str!("../../kernels/attend_merge.cu")];
+        let whole =
+            [include_str!("../../kernels/attend_rows.cu"), include_str!("../../kernels/attend_few.cu")];
+        Ok([segments, whole].map(|texts| {
+            let texts = [form.texts(), &texts].concat();
+            let mut source = kernels::attend(constants, &shape, &texts);
+            source.defines.push(form.define());
+            source
+        }))
+    }
+
+    /// Finds the kernels in their modules.
+    pub fn find(form: DecodeForm, modules: [&Module; 2], constants: Constants) -> Result<Self, CudaError> {
+        let [decode, whole] = modules;
+        let shape = constants.attend_shape_by(form)?;
+        let few = (shape.few_blocks > 0).then(|| whole.function("attend_few", shape.few_shared));
+        Ok(Self {
+            form,
+            segments: decode.function("attend_decode", shape.decode_shared)?,
+            merge: decode.function("attend_merge", 0)?,
+            rows: whole.function("attend_rows", shape.decode_shared)?,
+            few: few.transpose()?,
+            head_dim: constants.head_dim,
+            shape,
+        })
+    }
+
+    /// Queues the kernels for a step's decoded rows, in a layer of so many blocks of keys and values.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        filled: Filled,
+        arguments: &Attend,
+        blocks: usize,
+    ) -> Result<(), CudaError> {
+        let rows = filled.class.rows();
+        let queue = |function, shape| match self.form {
+            DecodeForm::Threads => stream.launch(function, shape, arguments),
+            DecodeForm::CopyEngine => {
+                let kv = arguments.map_kv(stream.device(), self.head_dim, blocks)?;
+                stream.launch(function, shape, &MappedAttend { attend: *arguments, kv })
+            }
+        };
+        let multiprocessors = stream.device().properties().multiprocessors as usize;
+        // Warps take units in turn: a block per multiprocessor.
+        let AttendShape { decode_warps, decode_shared, few_shared, merge_threads, .. } = self.shape;
+        let everywhere = blocks_of(multiprocessors, decode_warps * 32, decode_shared);
+        match filled.decodes {
+            Decodes::None => {}
+            Decodes::Few => {
+                let missing = || CudaError::Shape("this GPU has less shared memory than expected".into());
+                let few = self.few.as_ref().ok_or_else(missing)?;
+                queue(few, blocks_of(rows * units_of_a_row(arguments), FEW_WARPS * 32, few_shared))?;
+            }
+            Decodes::Rows => queue(&self.rows, everywhere)?,
+            Decodes::Segments => {
+                queue(&self.segments, everywhere)?;
+                let merging = (rows * arguments.heads as usize).min(multiprocessors * MERGE_BLOCKS);
+                stream.launch(&self.merge, blocks_of(merging, merge_threads, 0), arguments)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn blocks_of(blocks: usize, threads: usize, shared_bytes: usize) -> Shape {
+    Shape { grid: [blocks as u32, 1, 1], threads: threads as u32, shared_bytes }
+}
+
+/// A row's groups of heads that share keys and values, 16 heads at most in each.
+fn units_of_a_row(arguments: &Attend) -> usize {
+    (arguments.kv_heads * (arguments.heads / arguments.kv_heads).div_ceil(16)) as usize
+}
+
+/// Decode attention: every form that the GPU can use, and the one that each kind of step does.
+#[derive(Debug)]
+pub struct DecodeKernels {
+    forms: Vec<FormKernels>,
+    /// Indices of `forms`, by [`Decodes`].
+    chosen: [usize; Decodes::KINDS],
+    measured: Vec<Measured>,
+}
+
+impl DecodeKernels {
+    /// What is compiled for all forms: two modules each.
+    pub fn sources(constants: Constants) -> Result<Vec<Source>, CudaError> {
+        let of_form = |form: &DecodeForm| FormKernels::sources(*form, constants);
+        Ok(constants.decodes.iter().map(of_form).collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    /// Finds the kernels of all forms in their modules. Until something else is chosen, all steps take the first one.
+    pub fn find(modules: &[Module], constants: Constants) -> Result<Self, CudaError> {
+        let (pairs, _) = modules.as_chunks();
+        let of_form = |(form, [decode, whole]): (&DecodeForm, &[Module; 2])| {
+            FormKernels::find(*form, [decode, whole], constants)
+        };
+        let forms = constants.decodes.iter().zip(pairs).map(of_form).collect::<Result<_, _>>()?;
+        Ok(Self { forms, chosen: [0; Decodes::KINDS], measured: Vec::new() })
+    }
+
+    /// Queues the kernels for a step's decoded rows, in a layer of so many blocks of keys and values.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        filled: Filled,
+        arguments: &Attend,
+        blocks: usize,
+    ) -> Result<(), CudaError> {
+        self.forms[self.chosen[filled.decodes as usize]].launch(stream, filled, arguments, blocks)
+    }
+
+    /// What the choice of forms is made by; nothing where there is one only.
+    pub fn measured(&self) -> &[Measured] {
+        &self.measured
+    }
+
+    /// The form that steps of a kind use.
+    pub fn chosen(&self, decodes: Decodes) -> DecodeForm {
+        self.forms[self.chosen[decodes as usize]].form
+    }
+}
