@@ -14,8 +14,8 @@
 //
 // HEAD_DIM is set at compile time, a multiple of 16 up to 256; so are CAPPED, whether scores are capped, KV8, the form of keys and values
 // (`kv.cuh`), BOXES, whether the copy engine brings them for decoded rows, and DECODE_WARPS, DECODE_RING and PROMPT_STAGES, what fits into
-// shared memory. Tokens outside of what a row may see are zeros in shared memory, so that what an earlier owner of a block left there can't
-// reach a sum.
+// shared memory. Outside of what a row may see, scores are replaced and values are zeros in shared memory, so that what an earlier owner of a
+// block left there can't reach a sum.
 //
 // With KV8, shared memory holds quants as they are stored, and whoever multiplies widens them. A key's scale multiplies its product with a
 // query, before anything else is done to that; a value's scale multiplies the weight after it was added to the sum of weights.

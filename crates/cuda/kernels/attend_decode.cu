@@ -5,7 +5,7 @@
 DEVICE void attend_segments(const DecodeAttend &d, const Attend &a) {
     DYNAMIC_HALVES(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
-    const u32 parts = parts_of_group<16>(a), per_item = a.kv_heads * parts, first = warp * gridDim.x + blockIdx.x;
+    const u32 parts = parts_of_group(a), per_item = a.kv_heads * parts, first = warp * gridDim.x + blockIdx.x;
     const Units units = {a.counts[0] * per_item, parts, per_item};
     DecodeUnit here = unit_of(first, item_of(first, a, units), a, units), ahead = here;
     ItemWords upcoming = item_of(first + stride, a, units);
@@ -21,7 +21,7 @@ DEVICE void attend_segments(const DecodeAttend &d, const Attend &a) {
     fill_ring(ring, here, here.number < units.count, fill);
 #pragma unroll 1
     while (here.number < units.count) {
-        const Heads heads = heads_of<16>(here.number % per_item, a, units);
+        const Heads heads = heads_of(here.number % per_item, a, units);
         const u64 place = ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM;
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + place, heads.count);

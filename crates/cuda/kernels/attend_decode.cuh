@@ -19,8 +19,8 @@ DEVICE const Attend &plain(const Attend &a) { return a; }
 struct Units {
     u32 count, parts, per_item;  // parts of a group of many query heads; units of an item
 };
-// Parts hold HEADS query heads at most.
-template <u32 HEADS> DEVICE u32 parts_of_group(const Attend &a) { return (a.heads / a.kv_heads + HEADS - 1) / HEADS; }
+#define PART_HEADS 16u  // query heads of a part, at most: rows of the matrix instruction
+DEVICE u32 parts_of_group(const Attend &a) { return (a.heads / a.kv_heads + PART_HEADS - 1) / PART_HEADS; }
 // What a warp computes: a segment and a KV head.
 struct DecodeUnit {
     u32 number, kv_head;
@@ -73,9 +73,9 @@ DEVICE void bring_half(const DecodeUnit &u, u32 half, const DecodeAttend &d, con
 struct Heads {
     u32 first, count;
 };
-template <u32 HEADS> DEVICE Heads heads_of(u32 in_item, const Attend &a, const Units &units) {
-    const u32 group = a.heads / a.kv_heads, part = in_item % units.parts * HEADS;
-    return {in_item / units.parts * group + part, min(group - part, HEADS)};
+DEVICE Heads heads_of(u32 in_item, const Attend &a, const Units &units) {
+    const u32 group = a.heads / a.kv_heads, part = in_item % units.parts * PART_HEADS;
+    return {in_item / units.parts * group + part, min(group - part, PART_HEADS)};
 }
 DEVICE void load_queries(u32 (&q)[FRAGMENTS][4], const bf16 *rows, u32 count) {
     const u32 lane = threadIdx.x % 32;
@@ -119,6 +119,13 @@ template <int SLOTS> DEVICE char *await_half(const Ring<SLOTS> &ring) {
     __syncwarp();
     return slot_of(ring, ring.oldest).bytes;
 }
+// Said by all lanes when they have read a half: the copy engine, which is about to overwrite it, writes by another path than they read.
+DEVICE void release_half() {
+#if BOXES
+    publish_writes();
+#endif
+    __syncwarp();
+}
 template <int SLOTS> DEVICE void pass_half(Ring<SLOTS> &ring) {
     const bool last = ring.oldest + 1 == SLOTS;
     ring.oldest = last ? 0 : ring.oldest + 1, ring.parity ^= last;
@@ -131,8 +138,7 @@ DEVICE void clear_unseen(char *values, const DecodeUnit &unit, u32 tile) {
     if (base + lane < unit.lower || base + lane >= keys) {
 #pragma unroll
         for (u32 piece = 0; piece < HEAD_DIM / 8; piece++)
-            write_piece(values + piece / 8 * PANEL_BYTES + lane * 128 + piece % 8 * 16, make_uint4(0, 0, 0, 0));
-        publish_writes();
+            write_piece(values + piece / 8 * PANEL_BYTES + lane * 128 + (piece % 8 ^ lane % 8) * 16, make_uint4(0, 0, 0, 0));
     }
     __syncwarp();
 #endif
@@ -155,7 +161,7 @@ DEVICE void attend_segment(Rows &r, const u32 (&q)[FRAGMENTS][4], const DecodeUn
     float s[TILES][4][4];
     u32 used = 0;
     auto next = [&] {
-        __syncwarp();
+        release_half();
         fill(SLOTS + used++, slot_of(ring, ring.oldest));
         pass_half(ring);
     };

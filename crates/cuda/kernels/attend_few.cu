@@ -31,10 +31,10 @@ DEVICE u32 merged_pair(const float *values, const float2 *scales, u32 segments, 
 // Block b computes row b / per_item, whose items begin at 4 * row; those that it does not have say that there are no segments.
 DEVICE void attend_few_rows(const DecodeAttend &d, const Attend &a) {
     DYNAMIC_HALVES(bytes);
-    const u32 warp = threadIdx.x / 32, parts = parts_of_group<16>(a), per_item = a.kv_heads * parts;
+    const u32 warp = threadIdx.x / 32, parts = parts_of_group(a), per_item = a.kv_heads * parts;
     const u32 row = blockIdx.x / per_item, in_item = blockIdx.x % per_item;
     const Units units = {~0u, parts, per_item};
-    const Heads heads = heads_of<16>(in_item, a, units);
+    const Heads heads = heads_of(in_item, a, units);
     const DecodeUnit unit = unit_of(in_item, read_item(a.items + row * TILES + warp), a, units);
     const bool busy = unit.what.w != 0;
     Rows r;

@@ -8,9 +8,8 @@
 // per row would make when it begins and ends. Measured on an H200 between products of 256 rows, 201 MB of keys and values of an 8B model's layer:
 // 65.7 us by a block per row; copying into rings alone takes 50.
 
-// A thread's row has one of up to eight query heads; the second half of the matrix instruction's rows is not used, and larger groups are
-// computed in parts.
-#define ROW_HEADS 8
+// A group has up to eight query heads, and the second half of the matrix instruction's rows is not used: the sums of 16 heads and of their
+// total would not fit into registers. Steps of models with larger groups attend by segments (`src/shape.rs`).
 
 // The segments of a row so far, of a thread's row.
 struct RowTotal {
@@ -47,8 +46,7 @@ DEVICE ItemWords item_at(const RowPlace &place, const Attend &a, const Units &un
 DEVICE void attend_whole_rows(const DecodeAttend &d, const Attend &a) {
     DYNAMIC_HALVES(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
-    const u32 parts = parts_of_group<ROW_HEADS>(a), per_item = a.kv_heads * parts;
-    const Units units = {a.counts[0] / TILES * per_item, parts, per_item};
+    const Units units = {a.counts[0] / TILES * a.kv_heads, 1, a.kv_heads};
     RowPlace place = {warp * gridDim.x + blockIdx.x, 0};
     ItemWords upcoming = item_at(place, a, units);  // at that place
     auto advance = [&] {
@@ -70,7 +68,7 @@ DEVICE void attend_whole_rows(const DecodeAttend &d, const Attend &a) {
     bool begins = true;
 #pragma unroll 1
     while (here.number < units.count) {
-        const Heads heads = heads_of<ROW_HEADS>(here.number % per_item, a, units);
+        const Heads heads = heads_of(here.number % a.kv_heads, a, units);
         const u64 at = ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM;
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + at, heads.count);

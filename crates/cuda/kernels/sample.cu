@@ -122,6 +122,7 @@ DEVICE Peak survey_fours(const Sample &a, float4 *logits, u32 first) {
 DEVICE Peak survey_ones(const Sample &a, float *logits, u32 first, u32 end) {
     Peak p = NO_PEAK;
     bool usable = true;
+#pragma unroll 8
     for (u32 t = first + threadIdx.x % 32; t < end; t += 32) {
         if (a.cap != 0.0f) logits[t] = capped(logits[t], a);
         add_to_peak(p, usable, logits[t], t);

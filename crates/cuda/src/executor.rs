@@ -47,6 +47,9 @@ pub struct CudaOptions {
     pub kv: KvForm,
     /// Tokens of KV memory; `None` takes most of what is free.
     pub kv_tokens: Option<usize>,
+    /// Whether the copy engine may bring decoded rows' keys and values, where there is one and it is found to be faster when the model is
+    /// loaded. Off by default: it has run on the emulator, and on no GPU yet.
+    pub copy_engine: bool,
     /// Most tokens in one step.
     pub step_tokens: usize,
     /// Most rows of logits in one step.
@@ -65,6 +68,7 @@ impl Default for CudaOptions {
             quantize: None,
             kv: KvForm::default(),
             kv_tokens: None,
+            copy_engine: false,
             step_tokens: DEFAULT_STEP_TOKENS,
             step_rows: DEFAULT_STEP_ROWS,
             cache: None,

@@ -138,7 +138,12 @@ fn compiled_for(spec: &DecoderSpec, device: &Device, options: &CudaOptions) -> k
         hidden: spec.hidden,
         capped: spec.attention.softcap.is_some(),
         kv: options.kv,
-        decodes: DecodeForm::possible(device.properties().capability, spec.head_dim, options.kv),
+        decodes: DecodeForm::allowed(
+            device.properties().capability,
+            spec.head_dim,
+            options.kv,
+            options.copy_engine,
+        ),
     }
 }
 

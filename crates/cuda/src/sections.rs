@@ -38,6 +38,7 @@ pub struct Sections {
     windows: usize,
     table_entries: usize,
     few_rows: usize,
+    many_rows: usize,
 }
 
 impl Sections {
@@ -51,6 +52,7 @@ impl Sections {
             windows: model.windows,
             table_entries: step.table_entries,
             few_rows: step.few_rows,
+            many_rows: step.many_rows,
         }
     }
 
@@ -343,9 +345,12 @@ fn whole_rows(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> 
     let of_chunk =
         |chunk: &Chunk| windows.iter().map(|window| segments(*window, chunk.start + 1).len()).max();
     let most = batch.chunks.iter().filter_map(of_chunk).max()?;
-    let few = sections.class <= sections.few_rows;
-    let short = most <= TILES && sections.class * TILES <= sections.items;
-    short.then_some(if few { Decodes::Few } else { Decodes::Rows })
+    let kind = match sections.class {
+        rows if rows <= sections.few_rows => Decodes::Few,
+        rows if rows >= sections.many_rows => Decodes::Rows,
+        _ => return None,
+    };
+    (most <= TILES && sections.class * TILES <= sections.items).then_some(kind)
 }
 
 /// Sorts ranges, drops empty ones, and joins those with a short gap between them.
@@ -396,7 +401,8 @@ mod tests {
     };
 
     fn filled(batch: &Batch, items: usize, few_rows: usize) -> (Vec<u32>, Sections, Filled) {
-        let step = StepShape { tokens: 512, rows: 8, items, table_entries: 1000, few_rows };
+        let many_rows = if few_rows == 0 { usize::MAX } else { few_rows + 1 };
+        let step = StepShape { tokens: 512, rows: 8, items, table_entries: 1000, few_rows, many_rows };
         let sections = Sections::new(&MODEL, &step, RowClass::of(batch.tokens.len()));
         let (mut words, mut ranges) = (vec![0; sections.bytes() / 4], Vec::new());
         let windows = [None, Some(100)];

@@ -48,6 +48,13 @@ pub const LEAST_ROWS: usize = 8;
 /// Blocks of attention's kernel for few rows that run at once: an H200 has 132 multiprocessors. Only speed depends on it.
 const FEW_BLOCKS: usize = 132;
 
+/// Units of a row and a KV head from which a warp takes all segments of each: with fewer, multiprocessors have too few warps to keep memory
+/// busy. One and a half for each of an H200's; by counting, not measured.
+const ROW_UNITS: usize = 198;
+
+/// Query heads of a KV head that such a warp has room for, as in `attend_rows.cu`.
+const ROW_HEADS: usize = 8;
+
 /// Bytes for partial sums of decode attention: 8,192 segments of an 8B model, i.e. a million keys in one step.
 const PARTIAL_BYTES: usize = 128 << 20;
 
@@ -220,6 +227,8 @@ pub struct StepShape {
     pub table_entries: usize,
     /// Rows that count as few: all of their blocks of decode attention run at once.
     pub few_rows: usize,
+    /// Rows from which a warp takes all segments of a row and a KV head; `usize::MAX` where it would have too many query heads.
+    pub many_rows: usize,
 }
 
 impl StepShape {
@@ -231,7 +240,9 @@ impl StepShape {
         let few_rows = attend.few_blocks * FEW_BLOCKS / (model.kv_heads * model.parts());
         let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(TILES * rows);
         let table_entries = ((rows + 64) * model.context.div_ceil(BLOCK)).min(MOST_TABLE_ENTRIES);
-        Self { tokens, rows, items, table_entries, few_rows }
+        let heads_fit = model.heads / model.kv_heads <= ROW_HEADS;
+        let many_rows = if heads_fit { ROW_UNITS.div_ceil(model.kv_heads) } else { usize::MAX };
+        Self { tokens, rows, items, table_entries, few_rows, many_rows }
     }
 }
 

@@ -43,7 +43,7 @@ fn every_form_is_timed_and_right_for_every_kind_of_step_of_a_model() {
         "rope_theta": 10_000.0, "tie_word_embeddings": true, "hidden_act": "silu"
     });
     let spec = DecoderSpec::from_hugging_face(&config).expect("a model");
-    let options = CudaOptions { step_rows: 8, ..options };
+    let options = CudaOptions { step_rows: 8, copy_engine: true, ..options };
     let executor = CudaExecutor::random(spec, 1, options).expect("a model");
     let decodes = &executor.program().expect("a device").kernels.attend_decode;
     let measured = decodes.measured();
@@ -76,8 +76,9 @@ fn every_kernel_that_numbers_of_rows_and_segments_ask_for_gives_the_bits_of_a_pr
     let laboratory = Laboratory::open(&options).expect("a GPU");
     for (count, keys, wanted) in [
         (1, 300, Decodes::Few),
-        (40, 70, Decodes::Rows),
-        (40, 200, Decodes::Rows),
+        (40, 70, Decodes::Segments),
+        (50, 70, Decodes::Rows),
+        (50, 200, Decodes::Rows),
         (2, 700, Decodes::Segments),
     ] {
         let trial = Trial { pieces: rows(&vec![keys; count]), ..TRIAL };
@@ -106,6 +107,16 @@ fn rows_of_one_segment_and_of_more_than_a_warp_merges_at_once_share_a_step() {
         let pieces = rows(&[5, 71 * 128 - 3, 128, 32 * 128, 129, 33 * 128]);
         let trial = Trial { heads: 3, kv_heads: 1, head_dim: 16, pieces, kv, ..TRIAL };
         assert_eq!(compare(&laboratory, &trial), Decodes::Segments);
+    }
+}
+
+#[test]
+fn groups_of_more_than_8_heads_attend_by_segments_where_a_warp_would_take_a_row() {
+    let Some(options) = emulator::options() else { return };
+    let laboratory = Laboratory::open(&options).expect("a GPU");
+    for (heads, wanted) in [(64, Decodes::Rows), (72, Decodes::Segments)] {
+        let trial = Trial { heads, kv_heads: 8, head_dim: 16, pieces: rows(&[140; 34]), ..TRIAL };
+        assert_eq!(compare(&laboratory, &trial), wanted);
     }
 }
 

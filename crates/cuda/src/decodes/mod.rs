@@ -35,6 +35,12 @@ impl DecodeForm {
         }
     }
 
+    /// Those of them that may be used.
+    pub fn allowed(capability: u32, head_dim: usize, kv: KvForm, copy_engine: bool) -> &'static [Self] {
+        let possible = Self::possible(capability, head_dim, kv);
+        if copy_engine { possible } else { &possible[..1] }
+    }
+
     /// Bytes of shared memory for a block's keys or values of one head.
     pub(crate) fn slot_bytes(self, head_dim: usize, kv: KvForm) -> usize {
         match self {

@@ -1,6 +1,6 @@
 // Hopper's instructions as `kernels/hopper.cuh` names them. Products read their operands and write their results when they are waited for,
 // not before; descriptors are decoded and panels read as the hardware is documented to do. A product that reads what a thread copied
-// or wrote, and did not publish, ends the program.
+// or wrote, and did not publish, ends the program; so does a copy engine that overwrites what a thread read or wrote, and did not publish.
 #pragma once
 
 #define DYNAMIC_PANELS(name) char *name = emulator::shared
@@ -77,6 +77,7 @@ static void begin_box(char *box, const void *map, u32 column, u32 row, u64 *at) 
     for (u32 r = 0; r < m.box_rows; r++)
         for (u32 p = 0; p < 8; p++) {
             const bool in = row + r < m.rows && column + p * 8 < m.columns;
+            if (touched[(box - shared) / 16 + r * 8 + p]) fail("the copy engine overwrites what was read or written and not published");
             expected[at].pieces.push_back(begun({box + r * 128 + (p ^ r % 8) * 16, m.base + (row + r) * m.stride + (column + p * 8) * 2, 16, in}));
         }
 }
@@ -127,8 +128,8 @@ template <int N> static void product_results(float (&)[N][4]) {}
 template <int N> static inline void product_operands(u32 (&)[N][4]) {}
 static inline void write_piece(void *to, uint4 piece) { memcpy(to, &piece, 16), emulator::note_write(to); }
 static inline void publish_writes() {
-    for (u32 piece : emulator::current->copied) emulator::unpublished[piece] = false;
-    emulator::current->copied.clear();
+    for (u32 piece : emulator::current->pieces) emulator::unpublished[piece] = emulator::touched[piece] = false;
+    emulator::current->pieces.clear();
 }
 
 static inline void barrier_create(u64 *barrier, u32 count) { *(emulator::Barrier *)barrier = {(u16)count, (u16)count, 0}, emulator::expected.erase(barrier); }

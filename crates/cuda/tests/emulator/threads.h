@@ -102,7 +102,7 @@ struct Fiber {
     std::function<bool()> event;          // what it waits for
     std::vector<Product> products;        // of a warpgroup, under way
     std::vector<size_t> product_groups;   // how many of them each committed group ends after
-    std::vector<u32> copied;              // pieces of shared memory that its copies wrote and it did not publish
+    std::vector<u32> pieces;              // of shared memory that it or its copies read or wrote, and it did not publish
 };
 struct Slots { alignas(16) char lane[32][64]; };
 static const size_t STACK = 48 << 10;
@@ -115,6 +115,7 @@ static void (*body)(const void *);
 static const void *arguments;
 alignas(1024) static char shared[256 << 10];
 static bool unpublished[sizeof shared / 16];  // pieces that copies wrote and products must not read yet
+static bool touched[sizeof shared / 16];      // pieces that threads read or wrote, and the copy engine must not overwrite yet
 static u64 copies;                            // into shared memory so far
 
 // Saves the callee-saved registers on this stack and continues on the other one.
@@ -139,7 +140,7 @@ static void prepare(Fiber &fiber, u32 number) {
     fiber.number = number, fiber.index = {number, 0, 0};
     if (!fiber.stack) fiber.stack.reset(new char[STACK]);
     fiber.done = fiber.waited = false, fiber.early = 0, fiber.wait = NOTHING, fiber.groups.clear(), fiber.open.clear();
-    fiber.products.clear(), fiber.product_groups.clear(), fiber.copied.clear();
+    fiber.products.clear(), fiber.product_groups.clear(), fiber.pieces.clear();
     uintptr_t top = ((uintptr_t)fiber.stack.get() + STACK) & ~(uintptr_t)15;
     void **sp = (void **)(top - 8);
     *--sp = (void *)enter;
@@ -173,7 +174,11 @@ static void run_block(u32 threads) {
 // Products must not read what the current thread wrote here before it is published.
 static void note_write(const void *to) {
     const u32 piece = ((const char *)to - shared) / 16;
-    unpublished[piece] = true, current->copied.push_back(piece), copies++;
+    unpublished[piece] = true, touched[piece] = true, current->pieces.push_back(piece), copies++;
+}
+static void note_read(const void *from) {
+    const u32 piece = ((const char *)from - shared) / 16;
+    if (!touched[piece]) touched[piece] = true, current->pieces.push_back(piece);
 }
 template <class T> static void deposit(const T *values, int count) { memcpy(warps[current->number / 32].lane[current->number % 32], values, count * sizeof(T)); pause(WARP); }
 template <class T> static const T *of_lane(u32 lane) { return (const T *)warps[current->number / 32].lane[lane]; }
@@ -213,7 +218,7 @@ static void run_grid(void (*kernel)(const void *), const void *arguments, const 
             for (unsigned x = 0; x < grid[0]; x++) {
                 emulator::block_index = {x, y, z};
                 memset(emulator::shared, 0xff, sizeof emulator::shared);  // what was not written is NaN
-                memset(emulator::unpublished, 0, sizeof emulator::unpublished), emulator::copies++;
+                memset(emulator::unpublished, 0, sizeof emulator::unpublished), memset(emulator::touched, 0, sizeof emulator::touched), emulator::copies++;
                 emulator::run_block(threads);
                 emulator::block_number++;
             }
@@ -275,6 +280,7 @@ template <int N> static void copy_wait() {
 }
 static inline void load_matrices(u32 *r, const void *p, int count, bool transposed) {
     emulator::deposit(&p, 1);
+    if (threadIdx.x % 32 < 8u * count) emulator::note_read(p);
     int lane = emulator::current->number % 32;
     for (int m = 0; m < count; m++) {
         u16 v[2];

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! cuda-check [attention] [products] [families] [encoders] [sampling] [invariance] [transfers] [speed] [profile] [loss] [--fixtures FOLDER]
-//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8]
+//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8] [--copy-engine]
 //! ```
 //! Without names, all of them; `loss` ruins a context and comes last. `--models` leaves measurements these models: 135m, 1.5b, 8b, and
 //! 30b-a3b (experts), which is there for those only who name it. `--quantize` packs the random weights of `invariance`, `speed`
 //! and `profile`, and leaves `products` that form only; `--kv q8` keeps all decoders' keys and values in 8 bits, and measures attention over such.
+//! `--copy-engine` lets it bring keys and values of decoded rows, where that is faster.
 //! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
 mod attention;
@@ -70,6 +71,7 @@ impl Task {
                         }
                     }
                 }
+                "--copy-engine" => options.copy_engine = true,
                 "--models" => models = value().split(',').map(str::to_owned).collect(),
                 _ => names.push(argument),
             }
