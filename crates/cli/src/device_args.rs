@@ -129,6 +129,7 @@ impl OnGpu<'_> {
             step_rows: step.rows,
             search: search(),
             cache: cache(),
+            ..defaults
         })
     }
 

@@ -16,7 +16,7 @@ DEVICE void attend_segments(const DecodeAttend &d, const Attend &a) {
             ahead = unit_of(ahead.number + stride, upcoming, a, units);
             upcoming = item_of(ahead.number + stride, a, units);
         }
-        bring_half(ahead, n < own ? n : n - own, d, to);
+        fetch_half(ahead, n < own ? n : n - own, d, to);
     };
     fill_ring(ring, here, here.number < units.count, fill);
 #pragma unroll 1
@@ -25,14 +25,14 @@ DEVICE void attend_segments(const DecodeAttend &d, const Attend &a) {
         const u64 place = ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM;
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + place, heads.count);
-        Rows r;
+        SoftmaxState r;
         attend_segment<2>(r, q, here, a, ring, fill);
         if (here.what.w == 1) {  // merging one segment with nothing gives its own bits
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 if (lane / 4 + h * 8 < heads.count) write_row(a.out + place + (u64)(lane / 4 + h * 8) * HEAD_DIM, r, h);
         } else {
-            leave_segment(a, r, here.number / per_item, heads);
+            store_partial(a, r, here.number / per_item, heads);
         }
         here = ahead;  // a ring is no longer than a unit
     }

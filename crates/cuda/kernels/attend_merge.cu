@@ -26,9 +26,9 @@ struct Segments {
 DEVICE void load_segments(Segments &s, const Attend &a, u32 first_item, u32 count, u32 head, u32 column) {
     const u32 lane = threadIdx.x % 32;
     const u64 first = (u64)first_item * a.heads + head;
-    const float2 scale = __ldcg(a.scales + first + (u64)min(lane, count - 1) * a.heads);
-    s.most = lane < count ? scale.x : NONE, s.sum = scale.y;
-    const float *values = a.values + first * HEAD_DIM + column;
+    const float2 scale = __ldcg(a.partial_stats + first + (u64)min(lane, count - 1) * a.heads);
+    s.most = lane < count ? scale.x : MINUS_INFINITY, s.sum = scale.y;
+    const float *values = a.partial_values + first * HEAD_DIM + column;
 #pragma unroll
     for (u32 i = 0; i < AT_ONCE; i++)
         if (i < count) s.values[i] = __ldcg(values + (u64)i * a.heads * HEAD_DIM);
@@ -60,7 +60,7 @@ DEVICE void merge_segments(Column &total, const Segments &s, u32 count) {
 }
 // A row's column of one head; the next segments are on their way while these are merged.
 DEVICE float merged_column(const Attend &a, const DecodedRow &row, u32 head, u32 column) {
-    Column total = {NONE, 0.0f, 0.0f};
+    Column total = {MINUS_INFINITY, 0.0f, 0.0f};
     Segments next;
     load_segments(next, a, row.first_item, min(row.segments, AT_ONCE), head, column);
 #pragma unroll 1
@@ -70,14 +70,14 @@ DEVICE float merged_column(const Attend &a, const DecodedRow &row, u32 head, u32
         if (left > AT_ONCE) load_segments(next, a, row.first_item + s + AT_ONCE, min(left - AT_ONCE, AT_ONCE), head, column);
         merge_segments(total, here, min(left, AT_ONCE));
     }
-    return __fmul_rn(total.value, share_of(total.sum));
+    return __fmul_rn(total.value, reciprocal_of(total.sum));
 }
 
 EARLY_KERNEL(attend_merge, Attend, MERGE_THREADS) {
     const u32 column = min(threadIdx.x, HEAD_DIM - 1u);
     u32 unit = blockIdx.x;
     DecodedRow row = decoded_row(a, unit / a.heads);
-    after_the_kernel_before();
+    grid_dependency_wait();
 #pragma unroll 1
     while (row.segments > 0) {
         const u32 head = unit % a.heads;

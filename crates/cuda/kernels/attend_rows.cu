@@ -15,12 +15,12 @@
 struct RowTotal {
     float most, sum, values[HEAD_DIM / 8][2];
 };
-DEVICE void begin_total(RowTotal &total, const Rows &r) {
+DEVICE void begin_total(RowTotal &total, const SoftmaxState &r) {
     total.most = r.most[0], total.sum = r.sum[0];
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 8; i++) total.values[i][0] = r.values[i][0], total.values[i][1] = r.values[i][1];
 }
-DEVICE void add_segment(RowTotal &total, const Rows &r) {
+DEVICE void add_segment(RowTotal &total, const SoftmaxState &r) {
     const Merge w = merge(total.most, r.most[0]);
     total.most = w.most, total.sum = merged(w, total.sum, r.sum[0]);
 #pragma unroll
@@ -29,7 +29,7 @@ DEVICE void add_segment(RowTotal &total, const Rows &r) {
         for (int e = 0; e < 2; e++) total.values[i][e] = merged(w, total.values[i][e], r.values[i][e]);
 }
 DEVICE void write_total(bf16 *out, const RowTotal &total) {
-    const float share = share_of(total.sum);
+    const float share = reciprocal_of(total.sum);
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(out + i * 8 + threadIdx.x % 4 * 2) = result(make_float2(total.values[i][0], total.values[i][1]), share);
 }
@@ -40,13 +40,13 @@ struct RowPlace {
 };
 DEVICE ItemWords item_at(const RowPlace &place, const Attend &a, const Units &units) {
     if (place.unit >= units.count) return {};
-    return read_item(a.items + place.unit / units.per_item * TILES + place.segment);
+    return read_item(a.items + place.unit / units.per_item * SEGMENT_BLOCKS + place.segment);
 }
 
 DEVICE void attend_whole_rows(const DecodeAttend &d, const Attend &a) {
     DYNAMIC_HALVES(bytes);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
-    const Units units = {a.counts[0] / TILES * a.kv_heads, 1, a.kv_heads};
+    const Units units = {a.counts[0] / SEGMENT_BLOCKS * a.kv_heads, 1, a.kv_heads};
     RowPlace place = {warp * gridDim.x + blockIdx.x, 0};
     ItemWords upcoming = item_at(place, a, units);  // at that place
     auto advance = [&] {
@@ -61,7 +61,7 @@ DEVICE void attend_whole_rows(const DecodeAttend &d, const Attend &a) {
     auto fill = [&](u32 n, const HalfSlot &to) {
         const u32 own = halves_of<DECODE_RING>(here);
         if (n == own) ahead = advance();
-        bring_half(ahead, n < own ? n : n - own, d, to);
+        fetch_half(ahead, n < own ? n : n - own, d, to);
     };
     fill_ring(ring, here, here.number < units.count, fill);
     RowTotal total;
@@ -72,7 +72,7 @@ DEVICE void attend_whole_rows(const DecodeAttend &d, const Attend &a) {
         const u64 at = ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM;
         u32 q[FRAGMENTS][4];
         load_queries(q, a.queries + at, heads.count);
-        Rows r;
+        SoftmaxState r;
         attend_segment<1>(r, q, here, a, ring, fill);
         if (begins) begin_total(total, r);
         else add_segment(total, r);

@@ -2,7 +2,7 @@
 //
 //   encode_embed      words + positions + types, then a norm
 //   encode_norm       a branch into the residual stream, with a norm on the sum or on what reads it
-//   encode_route      bias and rotation; queries, keys and values in bf16
+//   encode_prepare_qkv      bias and rotation; queries, keys and values in bf16
 //   encode_attend     item = up to 64 tokens of a text; a block takes one (item, head): 4 warps with 16 tokens each
 //   encode_activate   the non-linearity of an MLP, gated or not
 //   encode_pool       a text's rows to one
@@ -15,7 +15,7 @@
 #define TILE_BYTES (TILE * PITCH)
 #define FRAGMENTS (HEAD_DIM / 16)
 #define STAGES 2
-#define NONE minus_infinity()
+#define MINUS_INFINITY minus_infinity()
 
 // --- rows ---
 
@@ -65,27 +65,27 @@ DEVICE void write_ready(bf16 *ready, const float4 (&x)[GROUPS], u32 row, u32 wid
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
         u32 at = threadIdx.x + i * ROW_THREADS;
-        if (at < width / 4) ((uint2 *)(ready + (u64)row * width))[at] = make_uint2(pack2(x[i].x, x[i].y), pack2(x[i].z, x[i].w));
+        if (at < width / 4) ((uint2 *)(ready + (u64)row * width))[at] = make_uint2(pack_bf16x2(x[i].x, x[i].y), pack_bf16x2(x[i].z, x[i].w));
     }
 }
 
 struct EncodeEmbed {
-    const u32 *tokens, *types, *places;  // [rows]
-    const bf16 *words;                   // [vocab][width]
-    const float *positions;              // [first + longest][width], or null
-    const float *kinds;                  // [types][width], or null
+    const u32 *tokens, *types, *position_ids;  // [rows]
+    const bf16 *word_embeddings;                   // [vocab][width]
+    const float *position_embeddings;              // [first + longest][width], or null
+    const float *type_embeddings;                  // [types][width], or null
     float *hidden;                       // [rows][width]
     bf16 *ready;                         // [rows][width]
     Norm norm;
-    u32 first;                           // the row of `positions` for a text's first token
+    u32 first;                           // the row of `position_embeddings` for a text's first token
     u32 unused;
 };
 KERNEL(encode_embed, EncodeEmbed, ROW_THREADS) {
     __shared__ float scratch[32];
     const u32 row = blockIdx.x, width = a.norm.width;
-    const uint2 *word = (const uint2 *)(a.words + (u64)a.tokens[row] * width);
-    const float4 *position = (const float4 *)(a.positions + (u64)(a.first + a.places[row]) * width);
-    const float4 *kind = (const float4 *)(a.kinds + (u64)a.types[row] * width);
+    const uint2 *word = (const uint2 *)(a.word_embeddings + (u64)a.tokens[row] * width);
+    const float4 *position = (const float4 *)(a.position_embeddings + (u64)(a.first + a.position_ids[row]) * width);
+    const float4 *kind = (const float4 *)(a.type_embeddings + (u64)a.types[row] * width);
     float4 x[GROUPS];
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
@@ -93,9 +93,9 @@ KERNEL(encode_embed, EncodeEmbed, ROW_THREADS) {
         x[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (at >= width / 4) continue;
         uint2 w = word[at];
-        x[i] = make_float4(low_half(w.x), high_half(w.x), low_half(w.y), high_half(w.y));
-        if (a.positions) x[i] = plus(x[i], position[at]);
-        if (a.kinds) x[i] = plus(x[i], kind[at]);
+        x[i] = make_float4(low_bf16(w.x), high_bf16(w.x), low_bf16(w.y), high_bf16(w.y));
+        if (a.position_embeddings) x[i] = plus(x[i], position[at]);
+        if (a.type_embeddings) x[i] = plus(x[i], kind[at]);
     }
     norm_row(x, a.norm, scratch);
     write_hidden(a.hidden, x, row, width), write_ready(a.ready, x, row, width);
@@ -108,7 +108,7 @@ struct EncodeNorm {
     const float *bias;    // of the branch: [width], or null
     bf16 *ready;          // [rows][width]
     Norm norm;
-    u32 stays;            // whether hidden becomes the normed sum
+    u32 norms_residual;            // 1: hidden becomes norm(sum); 0: hidden becomes sum
     u32 unused;
 };
 KERNEL(encode_norm, EncodeNorm, ROW_THREADS) {
@@ -122,27 +122,27 @@ KERNEL(encode_norm, EncodeNorm, ROW_THREADS) {
         x[i] = at < width / 4 ? hidden[at] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (a.branch && at < width / 4) x[i] = plus(x[i], a.bias ? plus(branch[at], ((const float4 *)a.bias)[at]) : branch[at]);
     }
-    if (!a.stays) write_hidden(a.hidden, x, row, width);
+    if (!a.norms_residual) write_hidden(a.hidden, x, row, width);
     norm_row(x, a.norm, scratch);
-    if (a.stays) write_hidden(a.hidden, x, row, width);
+    if (a.norms_residual) write_hidden(a.hidden, x, row, width);
     write_ready(a.ready, x, row, width);
 }
 
 // --- attention ---
 
-struct EncodeRoute {
+struct EncodePrepareQkv {
     const float *projections;  // [rows][queries | keys | values]
     const float *bias;         // the same for one row, or null
-    const float *angles;       // [place][cos: pairs | sin: pairs], or null
-    const u32 *places;         // [rows]
-    bf16 *routed;              // [rows][queries | keys | values]
+    const float *cos_sin;       // [place][cos: pairs | sin: pairs], or null
+    const u32 *position_ids;         // [rows]
+    bf16 *qkv;              // [rows][queries | keys | values]
     u32 width;                 // of each of the three
     u32 pairs, interleaved;
     u32 unused;
 };
-DEVICE float projected(const EncodeRoute &a, const float *row, u32 at) { return a.bias ? __fadd_rn(row[at], a.bias[at]) : row[at]; }
+DEVICE float projected(const EncodePrepareQkv &a, const float *row, u32 at) { return a.bias ? __fadd_rn(row[at], a.bias[at]) : row[at]; }
 // A value of a query or key after its pair was turned.
-DEVICE float turned(const EncodeRoute &a, const float *row, u32 at, const float *cosines) {
+DEVICE float rotated(const EncodePrepareQkv &a, const float *row, u32 at, const float *cosines) {
     const u32 in_head = at % HEAD_DIM;
     const float x = projected(a, row, at);
     if (in_head >= 2 * a.pairs) return x;
@@ -151,15 +151,15 @@ DEVICE float turned(const EncodeRoute &a, const float *row, u32 at, const float 
     const float y = projected(a, row, first ? at + apart : at - apart), c = cosines[pair], s = cosines[a.pairs + pair];
     return first ? __fsub_rn(__fmul_rn(x, c), __fmul_rn(y, s)) : __fadd_rn(__fmul_rn(y, s), __fmul_rn(x, c));
 }
-KERNEL(encode_route, EncodeRoute, 256) {
+KERNEL(encode_prepare_qkv, EncodePrepareQkv, 256) {
     const u32 pair = blockIdx.y * blockDim.x + threadIdx.x, at = 2 * pair;
     if (at >= 3 * a.width) return;
     const float *row = a.projections + (u64)blockIdx.x * 3 * a.width;
-    const float *cosines = a.angles + (u64)a.places[blockIdx.x] * 2 * a.pairs;
-    const bool turns = a.angles && at < 2 * a.width;
-    float x = turns ? turned(a, row, at, cosines) : projected(a, row, at);
-    float y = turns ? turned(a, row, at + 1, cosines) : projected(a, row, at + 1);
-    ((u32 *)(a.routed + (u64)blockIdx.x * 3 * a.width))[pair] = pack2(x, y);
+    const float *cosines = a.cos_sin + (u64)a.position_ids[blockIdx.x] * 2 * a.pairs;
+    const bool rotates = a.cos_sin && at < 2 * a.width;
+    float x = rotates ? rotated(a, row, at, cosines) : projected(a, row, at);
+    float y = rotates ? rotated(a, row, at + 1, cosines) : projected(a, row, at + 1);
+    ((u32 *)(a.qkv + (u64)blockIdx.x * 3 * a.width))[pair] = pack_bf16x2(x, y);
 }
 
 struct EncodeItem {
@@ -168,22 +168,22 @@ struct EncodeItem {
     u32 start;   // the first token of the item within the text
 };
 struct EncodeAttend {
-    const bf16 *routed;       // [rows][queries | keys | values]
+    const bf16 *qkv;       // [rows][queries | keys | values]
     bf16 *out;                // [rows][width]
     const EncodeItem *items;
     const u32 *count;         // items
-    const float *distances;   // [head][distance + longest - 1], times log2(e), or null
+    const float *relative_bias;   // [head][distance + longest - 1], times log2(e), or null
     u32 heads, longest;
     u32 reach;                // tokens further away are not seen; 0: all are
     float scale;              // times log2(e)
 };
 // Copies a tile of keys or values of one head into shared memory; tokens behind the text's end become zeros.
-DEVICE void bring(char *to, const bf16 *from, u32 stride, i32 rows) {
+DEVICE void fetch_kv(char *to, const bf16 *from, u32 stride, i32 rows) {
     constexpr u32 PIECES = HEAD_DIM / 8;
 #pragma unroll 4
     for (u32 at = threadIdx.x; at < TILE * PIECES; at += 128) {
         u32 row = at / PIECES, piece = at % PIECES;
-        copy16(to + row * PITCH + piece * 16, from + (u64)row * stride + piece * 8, (i32)row < rows);
+        cp_async_16(to + row * PITCH + piece * 16, from + (u64)row * stride + piece * 8, (i32)row < rows);
     }
 }
 struct Online {
@@ -192,7 +192,7 @@ struct Online {
 // A tile's scores; what a row does not see has none.
 DEVICE void score(float (&s)[TILE / 8][4], const EncodeAttend &a, const EncodeItem &item, u32 head, i32 base, const i32 (&row)[2]) {
     const i32 lane = threadIdx.x % 32;
-    const float *distances = a.distances + (u64)head * (2 * a.longest - 1) + a.longest - 1;
+    const float *relative_bias = a.relative_bias + (u64)head * (2 * a.longest - 1) + a.longest - 1;
 #pragma unroll
     for (int j = 0; j < TILE / 8; j++)
 #pragma unroll
@@ -200,12 +200,12 @@ DEVICE void score(float (&s)[TILE / 8][4], const EncodeAttend &a, const EncodeIt
             const i32 key = base + j * 8 + lane % 4 * 2 + e % 2, away = key - row[e / 2];
             const bool seen = key < (i32)item.len && row[e / 2] < (i32)item.len && (!a.reach || (away <= (i32)a.reach && -away <= (i32)a.reach));
             float v = __fmul_rn(s[j][e], a.scale);
-            if (seen && a.distances) v = __fadd_rn(v, distances[away]);
-            s[j][e] = seen ? v : NONE;
+            if (seen && a.relative_bias) v = __fadd_rn(v, relative_bias[away]);
+            s[j][e] = seen ? v : MINUS_INFINITY;
         }
 }
 // Scores to weights, in place; what was summed before is weighted anew.
-DEVICE void soften(float (&s)[TILE / 8][4], Online &o) {
+DEVICE void online_softmax(float (&s)[TILE / 8][4], Online &o) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float most = o.most[h], sum = 0.0f;
@@ -213,13 +213,13 @@ DEVICE void soften(float (&s)[TILE / 8][4], Online &o) {
         for (int j = 0; j < TILE / 8; j++) most = fmaxf(most, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
         most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 1));
         most = fmaxf(most, __shfl_xor_sync(LANES_ALL, most, 2));
-        const float zero = most == NONE ? 0.0f : most, keep = power2(__fsub_rn(o.most[h], zero));
+        const float zero = most == MINUS_INFINITY ? 0.0f : most, keep = exp2_approx(__fsub_rn(o.most[h], zero));
 #pragma unroll
         for (int j = 0; j < TILE / 8; j++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &v = s[j][2 * h + e];
-                v = power2(__fsub_rn(v, zero));
+                v = exp2_approx(__fsub_rn(v, zero));
                 sum = __fadd_rn(sum, v);
             }
         sum = __fadd_rn(sum, __shfl_xor_sync(LANES_ALL, sum, 1));
@@ -243,50 +243,50 @@ DEVICE void attend_tile(Online &o, const u32 (&q)[FRAGMENTS][4], const char *key
 #pragma unroll
         for (int j = 0; j < TILE / 16; j++) {
             u32 b[4];
-            load_matrices4(b, keys + (j * 16 + lane % 8 + lane / 16 * 8) * PITCH + (k * 2 + lane / 8 % 2) * 16);
-            multiply(s[2 * j], q[k], b), multiply(s[2 * j + 1], q[k], b + 2);
+            ldmatrix_x4(b, keys + (j * 16 + lane % 8 + lane / 16 * 8) * PITCH + (k * 2 + lane / 8 % 2) * 16);
+            mma_m16n8k16(s[2 * j], q[k], b), mma_m16n8k16(s[2 * j + 1], q[k], b + 2);
         }
     score(s, a, item, head, base, row);
-    soften(s, o);
+    online_softmax(s, o);
 #pragma unroll
     for (int j = 0; j < TILE / 16; j++) {
-        const u32 p[4] = {pack2(s[2 * j][0], s[2 * j][1]), pack2(s[2 * j][2], s[2 * j][3]), pack2(s[2 * j + 1][0], s[2 * j + 1][1]), pack2(s[2 * j + 1][2], s[2 * j + 1][3])};
+        const u32 p[4] = {pack_bf16x2(s[2 * j][0], s[2 * j][1]), pack_bf16x2(s[2 * j][2], s[2 * j][3]), pack_bf16x2(s[2 * j + 1][0], s[2 * j + 1][1]), pack_bf16x2(s[2 * j + 1][2], s[2 * j + 1][3])};
 #pragma unroll
         for (int i = 0; i < FRAGMENTS; i++) {
             u32 b[4];
-            load_matrices4_transposed(b, values + (j * 16 + lane % 8 + lane / 8 % 2 * 8) * PITCH + (i * 2 + lane / 16) * 16);
-            multiply(o.total[2 * i], p, b), multiply(o.total[2 * i + 1], p, b + 2);
+            ldmatrix_x4_trans(b, values + (j * 16 + lane % 8 + lane / 8 % 2 * 8) * PITCH + (i * 2 + lane / 16) * 16);
+            mma_m16n8k16(o.total[2 * i], p, b), mma_m16n8k16(o.total[2 * i + 1], p, b + 2);
         }
     }
 }
 DEVICE void attend_item(const EncodeAttend &a, const EncodeItem &item, u32 head, char *bytes) {
     const u32 width = a.heads * HEAD_DIM, stride = 3 * width, lane = threadIdx.x % 32;
-    const bf16 *text = a.routed + (u64)item.text * stride + head * HEAD_DIM;
+    const bf16 *text = a.qkv + (u64)item.text * stride + head * HEAD_DIM;
     const i32 len = (i32)item.len, own = (i32)(item.start + threadIdx.x / 32 * 16 + lane / 4), row[2] = {own, own + 8};
     // Tiles that any row of the item sees.
     const i32 reach = a.reach ? (i32)a.reach : len, lowest = (i32)item.start - reach, highest = (i32)item.start + TILE - 1 + reach;
     const i32 first = lowest > 0 ? lowest / TILE : 0, last = ((highest + 1 < len ? highest + 1 : len) + TILE - 1) / TILE;
     auto keys_at = [&](i32 tile) { return bytes + tile % STAGES * 2 * TILE_BYTES; };
-    auto bring_tile = [&](i32 tile) {
+    auto fetch_tile = [&](i32 tile) {
         if (tile < last) {
             const bf16 *from = text + (u64)tile * TILE * stride;
-            bring(keys_at(tile), from + width, stride, len - tile * TILE);
-            bring(keys_at(tile) + TILE_BYTES, from + 2 * width, stride, len - tile * TILE);
+            fetch_kv(keys_at(tile), from + width, stride, len - tile * TILE);
+            fetch_kv(keys_at(tile) + TILE_BYTES, from + 2 * width, stride, len - tile * TILE);
         }
-        copy_commit();
+        cp_async_commit_group();
     };
-    bring_tile(first);
+    fetch_tile(first);
     u32 q[FRAGMENTS][4];
 #pragma unroll
     for (int k = 0; k < FRAGMENTS; k++)
 #pragma unroll
         for (int e = 0; e < 4; e++) q[k][e] = row[e % 2] < len ? *(const u32 *)(text + (u64)row[e % 2] * stride + k * 16 + lane % 4 * 2 + e / 2 * 8) : 0u;
-    Online o = {{NONE, NONE}, {0.0f, 0.0f}, {}};
+    Online o = {{MINUS_INFINITY, MINUS_INFINITY}, {0.0f, 0.0f}, {}};
 #pragma unroll 1
     for (i32 tile = first; tile < last; tile++) {
-        copy_wait<0>();
+        cp_async_wait_group<0>();
         __syncthreads();
-        bring_tile(tile + 1);
+        fetch_tile(tile + 1);
         attend_tile(o, q, keys_at(tile), keys_at(tile) + TILE_BYTES, a, item, head, tile * TILE, row);
     }
 #pragma unroll
@@ -294,9 +294,9 @@ DEVICE void attend_item(const EncodeAttend &a, const EncodeItem &item, u32 head,
         if (row[h] >= len) continue;
         bf16 *out = a.out + (u64)(item.text + row[h]) * width + head * HEAD_DIM + lane % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(out + i * 8) = pack2(__fdiv_rn(o.total[i][2 * h], o.sum[h]), __fdiv_rn(o.total[i][2 * h + 1], o.sum[h]));
+        for (int i = 0; i < HEAD_DIM / 8; i++) *(u32 *)(out + i * 8) = pack_bf16x2(__fdiv_rn(o.total[i][2 * h], o.sum[h]), __fdiv_rn(o.total[i][2 * h + 1], o.sum[h]));
     }
-    copy_wait<0>();
+    cp_async_wait_group<0>();
     __syncthreads();
 }
 KERNEL(encode_attend, EncodeAttend, 128) {
@@ -327,7 +327,7 @@ KERNEL(encode_activate, EncodeActivate, 256) {
         float up = row[a.width + at + e];
         v[e] = __fmul_rn(v[e], a.bias ? __fadd_rn(up, a.bias[a.width + at + e]) : up);
     }
-    *(u32 *)(a.out + (u64)blockIdx.x * a.width + at) = pack2(v[0], v[1]);
+    *(u32 *)(a.out + (u64)blockIdx.x * a.width + at) = pack_bf16x2(v[0], v[1]);
 }
 
 #define MEAN 0u

@@ -1,9 +1,9 @@
-// A mixture of experts: who computes what (router, pick_experts, lists), and what becomes of it (combine). The products between are those of
+// A mixture of experts: who computes what (router, topk_experts, sort_by_expert), and what becomes of it (combine). The products between are those of
 // `product.cuh` over lists of pairs; pair p is choice p % top_k of token p / top_k, a token's choices in ascending order of their experts.
 //
 //   router        f32 logits over norm(hidden)
-//   pick_experts  softmax, the largest top_k; the lower index wins a tie
-//   lists         the pairs sorted by expert, each expert's in ascending order, and the tiles that products compute of them
+//   topk_experts  softmax, the largest top_k; the lower index wins a tie
+//   sort_by_expert  the pairs sorted by expert, each expert's in ascending order, and the tiles that products compute of them
 //   combine       branch[token] = sum over its choices of weight * result, in ascending order of experts
 
 // logits[row][e] = scale(row) * sum over i of (hidden[row][i] * norm[i]) * w[e][i], where scale is one over the root of the mean square.
@@ -21,7 +21,7 @@ struct Router {
     const float *norm;     // [width]
     const float *w;        // [experts][width]
     float *logits;         // [rows][experts]
-    u32 *counts;           // [experts], cleared for `pick_experts`
+    u32 *counts;           // [experts], cleared for `topk_experts`
     u32 width, rows, experts;
     float eps;
 };
@@ -38,7 +38,7 @@ template <int R, int E, int WR, int WE, int CHUNK, int STAGES> DEVICE void route
         for (u32 i = threadIdx.x; i < (BE + 1) * PIECES; i += THREADS) {
             const u32 e = i / PIECES, k = chunk * CHUNK + i % PIECES * 4;
             const float *from = e < BE ? a.w + (u64)(expert0 + e) * a.width : a.norm;
-            copy16(to + i * 4, from + k, k < a.width && (e == BE || expert0 + e < a.experts));
+            cp_async_16(to + i * 4, from + k, k < a.width && (e == BE || expert0 + e < a.experts));
         }
     };
     auto copy_hidden = [&](u32 chunk) {
@@ -46,17 +46,17 @@ template <int R, int E, int WR, int WE, int CHUNK, int STAGES> DEVICE void route
 #pragma unroll
         for (u32 i = threadIdx.x; i < BR * PIECES; i += THREADS) {
             const u32 row = row0 + i / PIECES, k = chunk * CHUNK + i % PIECES * 4;
-            copy16(to + i * 4, a.hidden + (u64)row * a.width + k, k < a.width && row < a.rows);
+            cp_async_16(to + i * 4, a.hidden + (u64)row * a.width + k, k < a.width && row < a.rows);
         }
     };
     // Weights are on their way before the kernel that makes the rows is done.
 #pragma unroll 1
     for (u32 at = 0; at < STAGES - 1 && at < chunks; at++) copy_weights(at);
-    after_the_kernel_before();
+    grid_dependency_wait();
 #pragma unroll 1
     for (u32 at = 0; at < STAGES - 1; at++) {
         if (at < chunks) copy_hidden(at);
-        copy_commit();
+        cp_async_commit_group();
     }
     if (blockIdx.x == 0 && blockIdx.y == 0)
         for (u32 e = threadIdx.x; e < a.experts; e += THREADS) a.counts[e] = 0;
@@ -69,10 +69,10 @@ template <int R, int E, int WR, int WE, int CHUNK, int STAGES> DEVICE void route
     }
 #pragma unroll 1
     for (u32 chunk = 0; chunk < chunks; chunk++) {
-        copy_wait<STAGES - 2>();
+        cp_async_wait_group<STAGES - 2>();
         __syncthreads();
         if (chunk + STAGES - 1 < chunks) copy_weights(chunk + STAGES - 1), copy_hidden(chunk + STAGES - 1);
-        copy_commit();
+        cp_async_commit_group();
         const float *stage = stages + chunk % STAGES * STAGE + lane, *norm = stage + BE * CHUNK;
         const float *w = stage + warp % WE * E * CHUNK, *hidden = norm + CHUNK + warp / WE * R * CHUNK;
         const u32 end = min(a.width - chunk * CHUNK, (u32)CHUNK);
@@ -108,18 +108,18 @@ EARLY_KERNEL(router_1, Router, 128) { router<1, 1, 1, 4, 256, 8>(a); }
 EARLY_KERNEL(router_8, Router, 128) { router<8, 4, 1, 4, 128, 6>(a); }
 EARLY_KERNEL(router_32, Router, 512) { router<8, 8, 4, 4, 128, 3>(a); }
 
-// A warp per row. What it looks at of an expert is written by the same lane: no barriers.
-struct PickExperts {
+// A warp per row. Lane l alone reads and writes the entries of the experts l, l + 32, ...: no barriers are needed.
+struct TopkExperts {
     const float *logits;   // [rows][experts]
     u32 *experts_of;       // [rows][top_k], ascending
     float *weights;        // [rows][top_k]
     u32 *counts;           // [experts]: pairs of each, zero before
-    u32 *lists;            // [pairs] and work, as `lists` would write them, or null: a single row needs no sorting
+    u32 *lists;            // [pairs] and work, as `sort_by_expert` would write them, or null: a single row needs no sorting
     uint4 *work;
     u32 rows, experts, top_k;
     u32 normalise;         // whether weights are divided by their sum, not by that of all experts
 };
-KERNEL(pick_experts, PickExperts, 128) {
+KERNEL(topk_experts, TopkExperts, 128) {
     DYNAMIC_SHARED(bytes);
     constexpr u32 TAKEN = 1u << 31;  // beside the bits of a number that has no sign
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.x * 4 + warp;
@@ -160,7 +160,7 @@ KERNEL(pick_experts, PickExperts, 128) {
 }
 
 // Block e sorts the pairs of expert e. Warps take stretches of pairs, one after another.
-struct Lists {
+struct SortByExpert {
     const u32 *experts_of;  // [pairs]
     const u32 *counts;      // [experts]
     u32 *lists;             // [pairs], sorted by expert
@@ -177,7 +177,7 @@ DEVICE u32 total_of(u32 v, u32 *scratch) {
     __syncthreads();
     return warp_total(lane < warps ? scratch[lane] : 0);
 }
-KERNEL(lists, Lists, 1024) {
+KERNEL(sort_by_expert, SortByExpert, 1024) {
     constexpr u32 AT_ONCE = 8;  // pairs that a lane reads before it looks at the first
     __shared__ u32 pairs_before[32], tiles_before[32], found[32];
     const u32 expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -1,4 +1,4 @@
-// Keys and values in memory. A block holds 32 tokens of one layer; a half of it is the keys or the values of one head:
+// Keys and values in memory. A block holds 32 tokens of one layer. A *half* of a block is the keys, or the values, of one KV head:
 //
 //   block      [kv head][keys | values] halves
 //   KV8 = 0    [32 tokens][HEAD_DIM] bf16
@@ -20,18 +20,18 @@
 #if !KV8
 typedef bf16 Stored;
 #define STORED_HALF (BLOCK * HEAD_DIM)
-#define PIECE 8  // values in 16 bytes
+#define VALUES_PER_PIECE 8  // values in 16 bytes
 #else
 typedef u8 Stored;
 #define STORED_HALF (BLOCK * HEAD_DIM + BLOCK * 4)
-#define PIECE 16
+#define VALUES_PER_PIECE 16
 
 // --- quantising ---
 
 // Heads whose largest value is not above this count as zeros: the inverse of their scale might overflow.
 #define LEAST_HEAD 1e-30f
 
-// What quants are multiplied by, and values to become quants, for a head whose largest value is `most`.
+// scale: value = quant * scale. inverse: quant = round(value * inverse). `most` is the head's largest absolute value.
 struct Scales {
     float scale, inverse;
 };
@@ -62,6 +62,6 @@ DEVICE u32 selector(u32 which, u32 part) { return which == KEYS ? (part == LOW ?
 // becomes the lowest bit of the exponent, makes -128 or -256: the difference is the quant.
 DEVICE u32 widened(u32 quants, u32 selector) {
     const u32 x = __byte_perm(quants, 0xc3c3c3c3u, selector);
-    return minus2(x & 0xff80ff80u, x & 0xff7fff7fu);
+    return sub_bf16x2(x & 0xff80ff80u, x & 0xff7fff7fu);
 }
 #endif

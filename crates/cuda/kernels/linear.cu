@@ -1,13 +1,13 @@
-// y[row][n] = sum over k of w[n][k] * x[row][k]: bf16 in, f32 sums. The judge of the library's products, what runs where that
-// library is missing, and the product of experts (on Hopper, those with few rows). Outputs are staged like rows; `product.cuh` says the rest.
-// WIDE_STAGES, set at compile time, is what fits into shared memory.
+// y[row][n] = sum over k of w[n][k] * x[row][k]: bf16 in, f32 sums. Used as the reference that cuBLASLt's algorithms are compared with, as the
+// fallback where cuBLASLt is missing, and for experts with bf16 weights (on Hopper, those with few rows). Weights are staged in shared memory like
+// rows; `product.cuh` describes the rest. WIDE_STAGES, set at compile time, is how many stages fit into shared memory.
 
 template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear &a) {
     DYNAMIC_SHARED(bytes);
     constexpr int STAGE = (BM + BN) * 128, MT = BM / 64, NT = BN / 8;
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-    if (a.lists) after_the_kernel_before();  // which wrote the lists
-    const Share s = share_of<BM, BN>(a);
+    if (a.lists) grid_dependency_wait();  // which wrote the lists
+    const BlockTile s = block_tile<BM, BN>(a);
     if (s.m0 >= s.rows) return;
     const Sources<BN> sources = find_rows<BN>(a, s);
     const bf16 *w = (const bf16 *)a.w + (u64)s.expert * a.n * a.k;
@@ -18,7 +18,7 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
         for (int i = 0; i < BM * 8 / 128; i++) {
             u32 at = tid + i * 128, r = at / 8, c = at % 8, k = kb * 64 + c * 8;
             bool in = s.n0 + r < a.n && k < a.k;
-            copy16(to + r * 128 + ((c ^ (r & 7)) * 16), w + (in ? (u64)(s.n0 + r) * a.k + k : 0), in);
+            cp_async_16(to + r * 128 + ((c ^ (r & 7)) * 16), w + (in ? (u64)(s.n0 + r) * a.k + k : 0), in);
         }
     };
     auto copy_own_rows = [&](u32 stage, u32 kb) { copy_rows<BN, 1>(bytes + stage * STAGE + BM * 128, a, sources, kb); };
@@ -32,21 +32,21 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
     // Weights are on their way before the kernel that makes the rows is done.
 #pragma unroll 1
     for (u32 at = 0; at < STAGES - 1 && at < s.count; at++) copy_weights(at, s.first + at);
-    after_the_kernel_before();
+    grid_dependency_wait();
 #pragma unroll 1
     for (u32 at = 0; at < STAGES - 1; at++) {
         if (at < s.count) copy_own_rows(at, s.first + at);
-        copy_commit();
+        cp_async_commit_group();
     }
 #pragma unroll 1
     for (u32 it = 0; it < s.count; it++) {
-        copy_wait<STAGES - 2>();
+        cp_async_wait_group<STAGES - 2>();
         __syncthreads();
         if (it + STAGES - 1 < s.count) {
             const u32 stage = (it + STAGES - 1) % STAGES, kb = s.first + it + STAGES - 1;
             copy_weights(stage, kb), copy_own_rows(stage, kb);
         }
-        copy_commit();
+        cp_async_commit_group();
         const char *from_w = bytes + it % STAGES * STAGE, *from_x = from_w + BM * 128;
 #pragma unroll
         for (int kk = 0; kk < 4; kk++) {
@@ -54,7 +54,7 @@ template <int BM, int BN, int STAGES, class Out> DEVICE void linear(const Linear
 #pragma unroll
             for (int i = 0; i < MT; i++) {
                 int r = warp * (BM / 4) + i * 16 + lane % 16, c = kk * 2 + lane / 16;
-                load_matrices4(fw[i], from_w + r * 128 + ((c ^ (r & 7)) * 16));
+                ldmatrix_x4(fw[i], from_w + r * 128 + ((c ^ (r & 7)) * 16));
             }
             multiply_rows<MT, NT>(sums, fw, from_x, kk);
         }

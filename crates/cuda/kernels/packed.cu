@@ -6,8 +6,8 @@ template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Line
     constexpr int MT = BM / 64, NT = BN / 8, WEIGHTS = BM / 16 * RECORDS * RECORD;
     constexpr int STAGE = WEIGHTS + RECORDS * BN * 128, STAGES = SHARED / STAGE, PIECES = RECORDS * RECORD / 16;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (a.lists) after_the_kernel_before();  // which wrote the lists
-    const Share s = share_of<BM, BN>(a);
+    if (a.lists) grid_dependency_wait();  // which wrote the lists
+    const BlockTile s = block_tile<BM, BN>(a);
     if (s.m0 >= s.rows) return;
     const Sources<BN> sources = find_rows<BN>(a, s);
     const u32 strips = (a.n + 15) / 16, strip = s.n0 / 16 + warp * MT, last = s.first + s.count;
@@ -21,7 +21,7 @@ template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Line
             const char *from = w + (u64)(i * s.blocks + kb) * RECORD;
             char *to_strip = to + (warp * MT + i) * RECORDS * RECORD + lane * 16;
 #pragma unroll
-            for (u32 at = 0; at < PIECES; at += 32) copy16_if(to_strip + at * 16, from + at * 16, at + lane < pieces && strip + i < strips);
+            for (u32 at = 0; at < PIECES; at += 32) cp_async_16_if(to_strip + at * 16, from + at * 16, at + lane < pieces && strip + i < strips);
         }
     };
     auto copy_own_rows = [&](u32 slot, u32 kb) { copy_rows<BN, RECORDS>(bytes + slot * STAGE + WEIGHTS, a, sources, kb); };
@@ -37,22 +37,22 @@ template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Line
     // Weights are on their way before the kernel that makes the rows is done.
 #pragma unroll 1
     for (u32 at = 0; at < AHEAD && s.first + at * RECORDS < last; at++) copy_weights(at, s.first + at * RECORDS);
-    after_the_kernel_before();
+    grid_dependency_wait();
 #pragma unroll 1
     for (u32 at = 0; at < AHEAD; at++) {
         if (s.first + at * RECORDS < last) copy_own_rows(at, s.first + at * RECORDS);
-        copy_commit();
+        cp_async_commit_group();
     }
     u32 slot = 0;
 #pragma unroll 1
     for (u32 kb = s.first; kb < last; kb += RECORDS) {
-        copy_wait<STAGES - 2>();
+        cp_async_wait_group<STAGES - 2>();
         __syncthreads();
         if (kb + AHEAD * RECORDS < last) {
             const u32 free = slot == 0 ? AHEAD : slot - 1;
             copy_weights(free, kb + AHEAD * RECORDS), copy_own_rows(free, kb + AHEAD * RECORDS);
         }
-        copy_commit();
+        cp_async_commit_group();
         const char *stage = bytes + slot * STAGE;
         slot = slot == AHEAD ? 0 : slot + 1;
         Piece pieces[RECORDS][MT];
@@ -74,13 +74,13 @@ template <int BM, int BN, int RECORDS, int SHARED> DEVICE void packed(const Line
     }
 #pragma unroll
     for (int i = 0; i < MT; i++) {  // a power of two: no bit is lost
-        const float unit = strip + i < strips ? a.units[(u64)s.expert * strips + strip + i] : 0.0f;
+        const float strip_scale = strip + i < strips ? a.strip_scales[(u64)s.expert * strips + strip + i] : 0.0f;
 #pragma unroll
         for (int j = 0; j < NT; j++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) sums[i][j][e] = __fmul_rn(sums[i][j][e], unit);
+            for (int e = 0; e < 4; e++) sums[i][j][e] = __fmul_rn(sums[i][j][e], strip_scale);
     }
-    finish<BM, MT, NT>(a, s, sums, a.narrowed, (u32 *)bytes);
+    finish<BM, MT, NT>(a, s, sums, a.bf16_results, (u32 *)bytes);
 }
 
 EARLY_KERNEL(packed_8, Linear, 128) { packed<64, 8, 2, 52 << 10>(a); }
@@ -91,7 +91,7 @@ EARLY_KERNEL(packed_128, Linear, 128) { packed<128, 128, 1, WIDE_SHARED>(a); }
 // out = w as plain bf16. Block (x, y): strip x, four records; a warp each, through shared memory for whole lines.
 struct Unpack {
     const char *w;
-    const float *units;
+    const float *strip_scales;
     bf16 *out;             // [n][k]
     u32 n, k;
 };
@@ -101,7 +101,7 @@ KERNEL(unpack, Unpack, 128) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u32 blocks = (a.k + 63) / 64, kb = blockIdx.y * 4 + warp, strip = blockIdx.x;
     if (kb >= blocks) return;
-    const float unit = a.units[strip];
+    const float strip_scale = a.strip_scales[strip];
     char *tile = tiles[warp];
     Piece piece;
     load_piece(piece, a.w + ((u64)strip * blocks + kb) * RECORD, lane);
@@ -111,7 +111,7 @@ KERNEL(unpack, Unpack, 128) {
         load_weights(f, piece, step, BASE);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            u32 pair = pack2(__fmul_rn(low_half(f[i]), unit), __fmul_rn(high_half(f[i]), unit));
+            u32 pair = pack_bf16x2(__fmul_rn(low_bf16(f[i]), strip_scale), __fmul_rn(high_bf16(f[i]), strip_scale));
             *(u32 *)(tile + (lane / 4 + i % 2 * 8) * PITCH + (step * 16 + i / 2 * 8 + lane % 4 * 2) * 2) = pair;
         }
     }
@@ -124,22 +124,22 @@ KERNEL(unpack, Unpack, 128) {
 }
 
 // As `embed` of `rows.cu`, from a packed table.
-#define FED 0x80000000u
+#define SAMPLED_LAST_STEP 0x80000000u
 struct EmbedPacked {
     const u32 *tokens;
     const u32 *chosen;
     const char *table;
-    const float *units;
+    const float *strip_scales;
     float *hidden;
     u32 width, vocab;
     float scale;
 };
 KERNEL(embed_packed, EmbedPacked, 128) {
     u32 row = blockIdx.x, token = a.tokens[row];
-    if (token & FED) token = a.chosen[token & ~FED];
+    if (token & SAMPLED_LAST_STEP) token = a.chosen[token & ~SAMPLED_LAST_STEP];
     token = token < a.vocab ? token : 0;
     const u32 strip = token / 16, high = token % 16 / 8, blocks = (a.width + 63) / 64;
-    const float unit = a.units[strip];
+    const float strip_scale = a.strip_scales[strip];
     float *to = a.hidden + (u64)row * a.width;
     for (u32 i = threadIdx.x; i < blocks * 4; i += blockDim.x) {
         const u32 kb = i / 4, t = i % 4;
@@ -153,8 +153,8 @@ KERNEL(embed_packed, EmbedPacked, 128) {
             for (int half = 0; half < 2; half++) {
                 u32 pair = high ? f[2 * half + 1] : f[2 * half], k = kb * 64 + step * 16 + half * 8 + t * 2;
                 if (k >= a.width) continue;
-                to[k] = __fmul_rn(__fmul_rn(low_half(pair), unit), a.scale);
-                to[k + 1] = __fmul_rn(__fmul_rn(high_half(pair), unit), a.scale);
+                to[k] = __fmul_rn(__fmul_rn(low_bf16(pair), strip_scale), a.scale);
+                to[k + 1] = __fmul_rn(__fmul_rn(high_bf16(pair), strip_scale), a.scale);
             }
         }
     }
@@ -163,16 +163,16 @@ KERNEL(embed_packed, EmbedPacked, 128) {
 // Random quants under given factors, for measurements.
 struct RandomisePacked {
     u32 *w;
-    float *units;
+    float *strip_scales;
     u64 words;             // of all records
     u32 strips;
     u32 low, high;         // factors of low and high outputs
-    float unit;
+    float strip_scale;
     u32 seed;
 };
 KERNEL(randomise_packed, RandomisePacked, 256) {
     const u64 first = blockIdx.x * (u64)blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
-    for (u64 i = first; i < a.strips; i += step) a.units[i] = a.unit;
+    for (u64 i = first; i < a.strips; i += step) a.strip_scales[i] = a.strip_scale;
     for (u64 i = first; i < a.words; i += step) {
         u64 z = (i + 1) * 0x9E3779B97F4A7C15ull + a.seed * 0xD1B54A32D192ED03ull;
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

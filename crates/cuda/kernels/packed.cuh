@@ -45,7 +45,7 @@ DEVICE void load_piece(Piece &piece, const char *record, int lane) {
 #else
 #define BASE 0x3f800000u  // 1
 #endif
-// BASE in a register that stays: the compiler would load an immediate anew for every quant, and does not know that there are few slices.
+// BASE in a register: `slices >> 31` is always 0, which the compiler does not know, so it does not load an immediate for every quant.
 DEVICE u32 held_base(u32 slices) { return BASE | slices >> 31; }
 
 #if BITS == 4
@@ -53,11 +53,11 @@ DEVICE u32 held_base(u32 slices) { return BASE | slices >> 31; }
 struct Factor {
     u32 scale, middle;
 };
-DEVICE Factor factor(u32 word) { return {low_twice(word), high_twice(word)}; }
+DEVICE Factor factor(u32 word) { return {broadcast_low(word), broadcast_high(word)}; }
 // The weights of a pair of inputs.
 DEVICE u32 weight_pair(u32 quants, Factor f, u32 base) {
-    const u32 from_middle = plus2((quants & 0x000f000fu) | base, 0xc308c308u);  // -136: exact
-    return multiply_add2(from_middle, f.scale, f.middle);
+    const u32 from_middle = add_bf16x2((quants & 0x000f000fu) | base, 0xc308c308u);  // -136: exact
+    return fma_bf16x2(from_middle, f.scale, f.middle);
 }
 // The weights of a step of 16 inputs, as the matrix instruction takes them; `base` holds BASE.
 DEVICE void load_weights(u32 *fragment, const Piece &piece, int step, u32 base) {
@@ -87,7 +87,7 @@ DEVICE void load_weights(u32 *fragment, const Piece &piece, int step, u32 base) 
         l[i] = __fmaf_rn(with_quant(piece.quants[2 * step], i, base), low.scale, low.offset);
         h[i] = __fmaf_rn(with_quant(piece.quants[2 * step + 1], i, base), high.scale, high.offset);
     }
-    fragment[0] = pack2(l[0], l[1]), fragment[1] = pack2(h[0], h[1]);
-    fragment[2] = pack2(l[2], l[3]), fragment[3] = pack2(h[2], h[3]);
+    fragment[0] = pack_bf16x2(l[0], l[1]), fragment[1] = pack_bf16x2(h[0], h[1]);
+    fragment[2] = pack_bf16x2(l[2], l[3]), fragment[3] = pack_bf16x2(h[2], h[3]);
 }
 #endif

@@ -24,26 +24,26 @@ template <int COUNT> DEVICE void copy_records(char *to, const Records &records, 
     const char *from = records.from + (u64)kb * RECORD;
     if (PIECES % 32 == 0 && pieces >= PIECES) {
 #pragma unroll
-        for (u32 at = 0; at < PIECES; at += 32) copy16_if(to + at * 16, from + at * 16, true);
+        for (u32 at = 0; at < PIECES; at += 32) cp_async_16_if(to + at * 16, from + at * 16, true);
         return;
     }
 #pragma unroll
-    for (u32 at = 0; at < PIECES; at += 32) copy16_if(to + at * 16, from + at * 16, at + lane < min(pieces, PIECES));
+    for (u32 at = 0; at < PIECES; at += 32) cp_async_16_if(to + at * 16, from + at * 16, at + lane < min(pieces, PIECES));
 }
 
 // Unpacks a part into registers that products before the last ones have read.
 template <int STEPS> DEVICE void unpack_part(u32 (&weights)[STEPS][4], const Piece &piece, int first, u32 base) {
-    product_wait<1>();
-    product_operands(weights);
+    wgmma_wait_group<1>();
+    wgmma_hold_operands(weights);
 #pragma unroll
     for (int step = 0; step < STEPS; step++) load_weights(weights[step], piece, first + step, base);
 }
 // Adds the products of a part to the sums; `rows` describes its first step.
 template <int STEPS, int NT> DEVICE void multiply_part(float (&sums)[NT][4], const u32 (&weights)[STEPS][4], u64 rows) {
-    product_begin();
+    wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) add_panel(sums, weights[step], further(rows, step * 32));
-    product_commit();
+    for (int step = 0; step < STEPS; step++) wgmma_rs_add(sums, weights[step], advance_descriptor(rows, step * 32));
+    wgmma_commit_group();
 }
 
 // Adds the products of N records whose weights were loaded, and the first part unpacked. Parts take turns at two sets of registers; the last
@@ -54,7 +54,7 @@ template <int N, int STEPS, int NT> DEVICE void multiply_records(float (&sums)[N
     for (int part = 0; part < N * PARTS_OF_RECORD; part++) {
         const int record = part / PARTS_OF_RECORD, step = part % PARTS_OF_RECORD * STEPS;
         if (part > 0) unpack_part(weights[part % 2], pieces[record], step, base);
-        multiply_part(sums, weights[part % 2], further(rows, record * NT * 1024 + step * 32));
+        multiply_part(sums, weights[part % 2], advance_descriptor(rows, record * NT * 1024 + step * 32));
     }
 }
 
@@ -65,12 +65,12 @@ template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS> DEVICE void pa
     constexpr int RUNNING = BN > 32 ? 1 : 0, AHEAD = STAGES - 1 - RUNNING;  // products that run when a stage begins, in groups
     static_assert(RECORDS * 4 / STEPS % 2 == 0, "every stage begins with the same registers");
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (a.lists) after_the_kernel_before();  // which wrote the lists
-    const Share s = share_of<BM, BN>(a);
+    if (a.lists) grid_dependency_wait();  // which wrote the lists
+    const BlockTile s = block_tile<BM, BN>(a);
     if (s.m0 >= s.rows) return;
     const u32 strips = (a.n + 15) / 16, strip = s.n0 / 16 + warp, last = s.first + s.count;
     const u64 index = (u64)s.expert * strips + min(strip, strips - 1);
-    const float unit = a.units[index];
+    const float strip_scale = a.strip_scales[index];
     // Nothing is copied of a strip that the matrix does not have, and its sums are never looked at.
     const Records records = {(const char *)a.w + index * s.blocks * RECORD + lane * 16, strip < strips ? last : 0};
     char *own = bytes + STAGES * ROWS + warp * RECORDS * RECORD, *to = own + opaque(lane * 16);
@@ -88,49 +88,49 @@ template <int GROUPS, int BN, int RECORDS, int STAGES, int STEPS> DEVICE void pa
     for (int j = 0; j < NT; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) sums[j][e] = 0.0f;
-    after_the_kernel_before();
+    grid_dependency_wait();
 #pragma unroll 1
     for (u32 at = 0; at < AHEAD; at++) {
         if (s.first + at * RECORDS < last) copy_own_rows(at, s.first + at * RECORDS);
-        copy_commit();
+        cp_async_commit_group();
     }
     u32 kb = s.first, slot = 0, free = AHEAD;
 #pragma unroll 1
     for (; kb + RECORDS <= last; kb += RECORDS) {
-        copy_wait<AHEAD - 1>();
-        publish_writes();
+        cp_async_wait_group<AHEAD - 1>();
+        fence_proxy_async();
         __syncwarp();  // the warp has copied its weights itself
         Piece pieces[RECORDS];
 #pragma unroll
         for (int r = 0; r < RECORDS; r++) load_piece(pieces[r], own + slot * WEIGHTS + r * RECORD, lane);
         unpack_part(weights[0], pieces[0], 0, base);
-        product_wait<RUNNING>();
+        wgmma_wait_group<RUNNING>();
         __syncthreads();
         if (kb + AHEAD * RECORDS < last) copy_weights(free, kb + AHEAD * RECORDS), copy_own_rows(free, kb + AHEAD * RECORDS);
-        copy_commit();
-        multiply_records(sums, weights, pieces, panel_descriptor(bytes + slot * ROWS, 0, 1024), base);
+        cp_async_commit_group();
+        multiply_records(sums, weights, pieces, wgmma_descriptor(bytes + slot * ROWS, 0, 1024), base);
         slot = slot == STAGES - 1 ? 0 : slot + 1, free = free == STAGES - 1 ? 0 : free + 1;
     }
-    product_wait<0>();
+    wgmma_wait_group<0>();
     if (RECORDS > 1 && kb < last) {  // less than a stage is left
-        copy_wait<0>();
-        publish_writes();
+        cp_async_wait_group<0>();
+        fence_proxy_async();
         __syncthreads();
 #pragma unroll 1
         for (u32 r = 0; kb + r < last; r++) {
             Piece piece[1];
             load_piece(piece[0], own + slot * WEIGHTS + r * RECORD, lane);
             unpack_part(weights[0], piece[0], 0, base);
-            multiply_records(sums, weights, piece, panel_descriptor(bytes + slot * ROWS + r * PANEL, 0, 1024), base);
-            product_wait<0>();
+            multiply_records(sums, weights, piece, wgmma_descriptor(bytes + slot * ROWS + r * PANEL, 0, 1024), base);
+            wgmma_wait_group<0>();
         }
     }
-    product_results(sums), product_operands(weights[0]), product_operands(weights[1]);
+    wgmma_hold_results(sums), wgmma_hold_operands(weights[0]), wgmma_hold_operands(weights[1]);
 #pragma unroll
     for (int j = 0; j < NT; j++)  // a power of two: no bit is lost
 #pragma unroll
-        for (int e = 0; e < 4; e++) sums[j][e] = __fmul_rn(sums[j][e], unit);
-    finish<BM, 1, NT, THREADS>(a, s, &sums, a.narrowed, (u32 *)bytes);
+        for (int e = 0; e < 4; e++) sums[j][e] = __fmul_rn(sums[j][e], strip_scale);
+    finish<BM, 1, NT, THREADS>(a, s, &sums, a.bf16_results, (u32 *)bytes);
 }
 
 #define TILE(name, groups, rows, records, stages, steps) \

@@ -1,8 +1,8 @@
 // What all kernels are written in: number types, a warp's matrix instructions, asynchronous copies, and block-wide sums in a
 // fixed order. NVRTC brings no headers before CUDA 13.3, so nothing is included.
 //
-// Every kernel takes one structure by value, declared beside it and mirrored in `src/kernels/mod.rs`. Under ROPEWAY_EMULATE the
-// primitives come from `tests/emulator/threads.h`, and the same source runs on the CPU.
+// Every kernel takes one structure by value. It is declared beside the kernel and mirrored in Rust: `src/kernels/mod.rs`,
+// `src/packed/kernels.rs`, `src/encoder/kernels.rs`. Under ROPEWAY_EMULATE the primitives come from `tests/emulator/threads.h`, and the same source runs on the CPU.
 #pragma once
 
 #ifndef ROPEWAY_EMULATE
@@ -12,16 +12,17 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef int i32;
 
-// A kernel that begins when the one before it is done, and one that does so itself with `after_the_kernel_before`: until then it may read
-// what no kernel of its step writes. Either lets the next one's blocks take their places early (see `Stream::launch`).
-// Registers are shared out such that a multiprocessor holds one block at least, or two.
-#define KERNEL(name, Arguments, threads) KERNEL_THAT(after_the_kernel_before(), name, Arguments, threads, 1)
+// Kernels are launched with programmatic dependent launch from compute capability 9.0 on (`Stream::launch`). A KERNEL waits for the kernel before
+// it in the stream (`griddepcontrol.wait`) before it does anything. An EARLY_KERNEL calls `grid_dependency_wait` itself; before that call it
+// reads only what no kernel of its step writes: weights, the step's arrays, keys and values of earlier steps. Both let the next kernel's blocks start
+// at once (`griddepcontrol.launch_dependents`). `blocks` goes to __launch_bounds__: registers are limited so that as many blocks fit on a multiprocessor.
+#define KERNEL(name, Arguments, threads) KERNEL_THAT(grid_dependency_wait(), name, Arguments, threads, 1)
 #define EARLY_KERNEL(name, Arguments, threads) KERNEL_THAT((void)0, name, Arguments, threads, 1)
 #define EARLY_KERNEL_OF_TWO(name, Arguments, threads) KERNEL_THAT((void)0, name, Arguments, threads, 2)
 #define KERNEL_THAT(begins, name, Arguments, threads, blocks)                                                 \
     DEVICE void name##_body(const Arguments &a);                                                              \
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Arguments a) { \
-        let_the_next_kernel_come(), begins, name##_body(a);                                                   \
+        launch_dependent_grids(), begins, name##_body(a);                                                   \
     }                                                                                                         \
     DEVICE void name##_body(const Arguments &a)
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
@@ -29,44 +30,44 @@ typedef int i32;
 #define LANES_ALL 0xffffffffu
 
 #if __CUDA_ARCH__ >= 900
-DEVICE void after_the_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-DEVICE void let_the_next_kernel_come() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+DEVICE void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEVICE void launch_dependent_grids() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 #else
-DEVICE void after_the_kernel_before() {}
-DEVICE void let_the_next_kernel_come() {}
+DEVICE void grid_dependency_wait() {}
+DEVICE void launch_dependent_grids() {}
 #endif
 DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 // 16 bytes from global to shared memory; zeros where `valid` is false (then `from` is not read).
-DEVICE void copy16(void *to, const void *from, bool valid) {
+DEVICE void cp_async_16(void *to, const void *from, bool valid) {
     i32 bytes = valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
 }
 // The same with 4 bytes.
-DEVICE void copy4(void *to, const void *from, bool valid) {
+DEVICE void cp_async_4(void *to, const void *from, bool valid) {
     i32 bytes = valid ? 4 : 0;
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
 }
 // 16 bytes where `wanted`; elsewhere nothing is written.
-DEVICE void copy16_if(void *to, const void *from, bool wanted) {
+DEVICE void cp_async_16_if(void *to, const void *from, bool wanted) {
     asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16;}" ::"r"(shared_address(to)), "l"(from), "r"((u32)wanted) : "memory");
 }
-DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+DEVICE void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void cp_async_wait_group() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 // Four (two) 8 x 8 matrices of bf16 from shared memory, a row per lane's address.
-DEVICE void load_matrices4(u32 *r, const void *p) {
+DEVICE void ldmatrix_x4(u32 *r, const void *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
 }
-DEVICE void load_matrices2(u32 *r, const void *p) {
+DEVICE void ldmatrix_x2(u32 *r, const void *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(p)) : "memory");
 }
-DEVICE void load_matrices4_transposed(u32 *r, const void *p) {
+DEVICE void ldmatrix_x4_trans(u32 *r, const void *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
 }
-DEVICE void load_matrices2_transposed(u32 *r, const void *p) {
+DEVICE void ldmatrix_x2_trans(u32 *r, const void *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(p)) : "memory");
 }
 // d += a * b: 16 x 16 times 16 x 8, sums in f32.
-DEVICE void multiply(float *d, const u32 *a, const u32 *b) {
+DEVICE void mma_m16n8k16(float *d, const u32 *a, const u32 *b) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -87,40 +88,40 @@ DEVICE u32 warp_total(u32 v) {
     asm volatile("redux.sync.add.u32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(v));
     return r;
 }
-DEVICE float power2(float x) {
+DEVICE float exp2_approx(float x) {
     float y;
     asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-DEVICE float inverse(float x) {
+DEVICE float rcp_approx(float x) {
     float y;
     asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 // Two bf16, `a` in the low half.
-DEVICE u32 pack2(float a, float b) {
+DEVICE u32 pack_bf16x2(float a, float b) {
     u32 r;
     asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
     return r;
 }
 // a * b + c for pairs of bf16, rounded once.
-DEVICE u32 multiply_add2(u32 a, u32 b, u32 c) {
+DEVICE u32 fma_bf16x2(u32 a, u32 b, u32 c) {
     u32 r;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
 }
-// One half of a word in both.
-DEVICE u32 low_twice(u32 pair) {
+// The low (high) 16 bits of a word, in both halves of the result.
+DEVICE u32 broadcast_low(u32 pair) {
     u32 r;
     asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(r) : "r"(pair));
     return r;
 }
-DEVICE u32 high_twice(u32 pair) {
+DEVICE u32 broadcast_high(u32 pair) {
     u32 r;
     asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(r) : "r"(pair));
     return r;
 }
-// The IEEE halves of a word.
+// The low (high) half of a word, read as f16, as f32.
 DEVICE float low_f16(u32 pair) {
     float y;
     asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(y) : "r"(pair));
@@ -135,13 +136,13 @@ DEVICE float high_f16(u32 pair) {
 
 // bf16 is the upper half of an f32.
 typedef u16 bf16;
-DEVICE float low_half(u32 pair) { return __uint_as_float(pair << 16); }
-DEVICE float high_half(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+DEVICE float low_bf16(u32 pair) { return __uint_as_float(pair << 16); }
+DEVICE float high_bf16(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 DEVICE float widen(bf16 x) { return __uint_as_float((u32)x << 16); }
-DEVICE bf16 narrow(float x) { return (bf16)(pack2(x, 0.0f) & 0xffffu); }
-// Sums and differences of pairs: by products with 1 and -1, which older GPUs have, too.
-DEVICE u32 plus2(u32 a, u32 b) { return multiply_add2(a, 0x3f803f80u, b); }
-DEVICE u32 minus2(u32 a, u32 b) { return multiply_add2(b, 0xbf80bf80u, a); }
+DEVICE bf16 narrow(float x) { return (bf16)(pack_bf16x2(x, 0.0f) & 0xffffu); }
+// a + b and a - b for pairs of bf16, by fma: `add.bf16x2` needs sm_90, `fma.rn.bf16x2` sm_80.
+DEVICE u32 add_bf16x2(u32 a, u32 b) { return fma_bf16x2(a, 0x3f803f80u, b); }
+DEVICE u32 sub_bf16x2(u32 a, u32 b) { return fma_bf16x2(b, 0xbf80bf80u, a); }
 
 DEVICE float minus_infinity() { return __uint_as_float(0xff800000u); }
 DEVICE float plus_infinity() { return __uint_as_float(0x7f800000u); }
@@ -165,8 +166,8 @@ DEVICE float block_sum(float v, float *scratch) {
 }
 
 // tanh by one exponential; exact at 0 and at the ends.
-DEVICE float tanh_by_power(float x) {
-    float e = power2(__fmul_rn(-2.885390082f, fabsf(x)));
-    float t = __fmul_rn(__fsub_rn(1.0f, e), inverse(__fadd_rn(1.0f, e)));
+DEVICE float tanh_by_exp2(float x) {
+    float e = exp2_approx(__fmul_rn(-2.885390082f, fabsf(x)));
+    float t = __fmul_rn(__fsub_rn(1.0f, e), rcp_approx(__fadd_rn(1.0f, e)));
     return copysignf(t, x);
 }

@@ -12,7 +12,7 @@
 
 struct Linear {
     const void *w;        // [experts][n][k] bf16, or packed records
-    const float *units;   // [experts][strips]: what packed weights are multiples of, or null
+    const float *strip_scales;   // [experts][strips]: what packed weights are multiples of, or null
     const bf16 *x;        // [rows][k]
     void *y;              // [rows][n], bf16 or f32
     float *partial;       // [slices][tiles][BM * BN]: sums of slices, when there are several
@@ -21,19 +21,19 @@ struct Linear {
     const uint4 *work;    // [gridDim.z]: expert, first place in the lists, how many rows
     u32 n, rows, k;
     u32 slices;
-    u32 input_share;      // row r of y reads row r / input_share of x
-    u32 narrowed;         // whether y is bf16
+    u32 rows_per_input;      // row r of y reads row r / rows_per_input of x
+    u32 bf16_results;         // whether y is bf16
 };
 
 // What a block computes.
-struct Share {
+struct BlockTile {
     u32 expert, slice, slices;
     u32 n0, m0, rows;      // its first output and row, and where rows end: those of its expert's tile, or all
     u32 blocks;            // of 64 inputs, in all
     u32 first, count;      // those of the slice
 };
-template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
-    Share s;
+template <int BM, int BN> DEVICE BlockTile block_tile(const Linear &a) {
+    BlockTile s;
     s.expert = 0, s.slice = blockIdx.y, s.slices = a.slices;
     s.n0 = blockIdx.x * BM, s.m0 = blockIdx.z * BN, s.rows = a.rows;
     if (a.lists) {
@@ -45,22 +45,22 @@ template <int BM, int BN> DEVICE Share share_of(const Linear &a) {
     return s;
 }
 
-// Rows of x that a thread copies its piece of, thread t those of t / 8 + AT_ONCE i: where they begin, in pieces of 16 bytes.
-// Rows that are not there are zeros where a tile has few rows: they would be a good part of what it reads. In tiles of many rows, which have
-// no register to spare, the first row stands in their place. Their sums are never looked at.
+// Which rows of x a thread copies: thread t copies piece t % 8 of every 128 bytes of rows (t / 8 + AT_ONCE * i) % BN. `begin` is where such a row begins, in
+// 16-byte pieces. Rows beyond the tile's end: tiles of at most 32 rows have zeros there, as reading them would be a good part of the traffic;
+// wider tiles, which have no register to spare, copy row 0 instead. Their sums are never written.
 constexpr u32 NO_ROW = 0xffffffffu;
 template <int BN, int THREADS = 128> struct Sources {
     static constexpr int AT_ONCE = THREADS / 8, COUNT = (BN + AT_ONCE - 1) / AT_ONCE;
     static constexpr bool FEW = BN <= 32;
     u32 begin[COUNT];  // with few rows, several threads have the same one
 };
-template <int BN, int THREADS = 128> DEVICE Sources<BN, THREADS> find_rows(const Linear &a, const Share &s) {
+template <int BN, int THREADS = 128> DEVICE Sources<BN, THREADS> find_rows(const Linear &a, const BlockTile &s) {
     typedef Sources<BN, THREADS> Own;
     Own sources;
 #pragma unroll
     for (int i = 0; i < Own::COUNT; i++) {
         u32 m = s.m0 + (threadIdx.x / 8 + i * Own::AT_ONCE) % BN;
-        sources.begin[i] = m < s.rows ? (a.lists ? a.lists[m] : m) / a.input_share * (a.k / 8) : Own::FEW ? NO_ROW : 0;
+        sources.begin[i] = m < s.rows ? (a.lists ? a.lists[m] : m) / a.rows_per_input * (a.k / 8) : Own::FEW ? NO_ROW : 0;
     }
     return sources;
 }
@@ -78,7 +78,7 @@ template <int BN, int BLOCKS, int THREADS> DEVICE void copy_rows(char *to, const
         const u32 end = Own::FEW && sources.begin[i] == NO_ROW ? 0 : a.k / 8;
         const uint4 *from = (const uint4 *)a.x + (sources.begin[i] + first);
 #pragma unroll
-        for (int block = 0; block < BLOCKS; block += AT_ONCE) copy16(to + (block * BN + i * Own::AT_ONCE) * 128, from + block * 8, first + block * 8 < end);
+        for (int block = 0; block < BLOCKS; block += AT_ONCE) cp_async_16(to + (block * BN + i * Own::AT_ONCE) * 128, from + block * 8, first + block * 8 < end);
     }
 }
 
@@ -87,18 +87,18 @@ template <int MT, int NT> DEVICE void multiply_rows(float (*sums)[NT][4], const 
     const int lane = threadIdx.x % 32, c = step * 2 + lane / 8 % 2;
     if (NT == 1) {
         u32 x[2];
-        load_matrices2(x, rows + lane % 8 * 128 + (c ^ lane % 8) * 16);
+        ldmatrix_x2(x, rows + lane % 8 * 128 + (c ^ lane % 8) * 16);
 #pragma unroll
-        for (int i = 0; i < MT; i++) multiply(sums[i][0], weights[i], x);
+        for (int i = 0; i < MT; i++) mma_m16n8k16(sums[i][0], weights[i], x);
     }
 #pragma unroll
     for (int j = 0; j + 1 < NT; j += 2) {
         u32 x[4];
-        load_matrices4(x, rows + (j * 8 + lane % 8 + lane / 16 * 8) * 128 + (c ^ lane % 8) * 16);
+        ldmatrix_x4(x, rows + (j * 8 + lane % 8 + lane / 16 * 8) * 128 + (c ^ lane % 8) * 16);
 #pragma unroll
         for (int i = 0; i < MT; i++) {
-            multiply(sums[i][j], weights[i], x);
-            multiply(sums[i][j + 1], weights[i], x + 2);
+            mma_m16n8k16(sums[i][j], weights[i], x);
+            mma_m16n8k16(sums[i][j + 1], weights[i], x + 2);
         }
     }
 }
@@ -121,7 +121,7 @@ DEVICE float4 add_slices(const float4 *at, u64 stride, u32 slices) {
 }
 
 // Writes the block's sums for others; whether all slices of its tile are written now. `before` lies in shared memory that nothing else uses.
-template <int MT, int NT, int THREADS> DEVICE bool is_last_slice(const Linear &a, const Share &s, float (*sums)[NT][4], u64 tile, u64 tiles, u32 *before) {
+template <int MT, int NT, int THREADS> DEVICE bool is_last_slice(const Linear &a, const BlockTile &s, float (*sums)[NT][4], u64 tile, u64 tiles, u32 *before) {
     float4 *mine = (float4 *)a.partial + (s.slice * tiles + tile) * (MT * NT * THREADS) + threadIdx.x;
 #pragma unroll
     for (int v = 0; v < MT * NT; v++) {
@@ -139,9 +139,9 @@ template <int MT, int NT, int THREADS> DEVICE bool is_last_slice(const Linear &a
     return *before == s.slices - 1;
 }
 
-// Adds the slices up where there are several, and writes the results: as bf16 where `narrowed`, else as they are. `before` lies in shared
+// Adds the slices up where there are several, and writes the results: as bf16 where `bf16_results`, else as they are. `before` lies in shared
 // memory that no copy or product uses any more.
-template <int BM, int MT, int NT, int THREADS = 128> DEVICE void finish(const Linear &a, const Share &s, float (*sums)[NT][4], bool narrowed, u32 *before) {
+template <int BM, int MT, int NT, int THREADS = 128> DEVICE void finish(const Linear &a, const BlockTile &s, float (*sums)[NT][4], bool bf16_results, u32 *before) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (s.slices > 1) {  // the block that comes last adds all of them
         const u64 tiles = (u64)gridDim.x * gridDim.z, tile = blockIdx.z * (u64)gridDim.x + blockIdx.x;
@@ -163,7 +163,7 @@ template <int BM, int MT, int NT, int THREADS = 128> DEVICE void finish(const Li
                 u32 n = s.n0 + warp * (BM / (THREADS / 32)) + i * 16 + lane / 4 + e / 2 * 8, m = s.m0 + j * 8 + lane % 4 * 2 + e % 2;
                 if (n >= a.n || m >= s.rows) continue;
                 u64 at = (u64)(a.lists ? a.lists[m] : m) * a.n + n;
-                if (narrowed) ((bf16 *)a.y)[at] = narrow(sums[i][j][e]);
+                if (bf16_results) ((bf16 *)a.y)[at] = narrow(sums[i][j][e]);
                 else ((float *)a.y)[at] = sums[i][j][e];
             }
 }

@@ -1,11 +1,11 @@
 // Kernels that treat every token by itself: embedding, norms with the residual stream, the gate between two products, and copies
 // of KV blocks. A row's result depends on that row alone: each has a block (or a fixed part of one), and sums run in a fixed order.
 
-// A token that the step before chooses: the bit says so, the rest is that step's row.
-#define FED 0x80000000u
+// Set in a token that the previous step samples and the host does not know yet: the other bits are its row in that step.
+#define SAMPLED_LAST_STEP 0x80000000u
 
 struct Embed {
-    const u32 *tokens;   // [rows], FED | row of `chosen`, or a token
+    const u32 *tokens;   // [rows], SAMPLED_LAST_STEP | row of `chosen`, or a token
     const u32 *chosen;   // what the step before chose, by its rows
     const bf16 *table;   // [vocab][width]
     float *hidden;       // [rows][width]
@@ -14,18 +14,18 @@ struct Embed {
 };
 KERNEL(embed, Embed, 128) {
     u32 row = blockIdx.x, token = a.tokens[row];
-    if (token & FED) token = a.chosen[token & ~FED];
+    if (token & SAMPLED_LAST_STEP) token = a.chosen[token & ~SAMPLED_LAST_STEP];
     token = token < a.vocab ? token : 0;
     const u32 *from = (const u32 *)(a.table + (u64)token * a.width);
     float *to = a.hidden + (u64)row * a.width;
     for (u32 i = threadIdx.x; i < a.width / 2; i += blockDim.x) {
         u32 pair = from[i];
-        to[2 * i] = __fmul_rn(low_half(pair), a.scale);
-        to[2 * i + 1] = __fmul_rn(high_half(pair), a.scale);
+        to[2 * i] = __fmul_rn(low_bf16(pair), a.scale);
+        to[2 * i + 1] = __fmul_rn(high_bf16(pair), a.scale);
     }
 }
 
-// hidden += post_norm(branch + bias); out = norm(hidden): whatever of it is there.
+// hidden += post_norm(branch + bias); out = norm(hidden). Operands that are null are left out.
 struct Residual {
     float *hidden;         // [rows][width]
     const float *branch;   // [slices][rows][width], which are added up first, in order; or null: nothing is added
@@ -89,7 +89,7 @@ KERNEL(residual, Residual, ROW_THREADS) {
     for (int i = 0; i < GROUPS; i++) {
         u32 at = threadIdx.x + i * ROW_THREADS;
         float4 v = times(scaled(x[i], scale), weights[i]);
-        if (at < groups) out[at] = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
+        if (at < groups) out[at] = make_uint2(pack_bf16x2(v.x, v.y), pack_bf16x2(v.z, v.w));
     }
 }
 
@@ -125,14 +125,14 @@ KERNEL(gate, Gate, 256) {
     u32 to[4];
 #pragma unroll
     for (int pair = 0; pair < 4; pair++) {
-        float g[2] = {low_half(from[0][pair]), high_half(from[0][pair])}, u[2] = {low_half(from[1][pair]), high_half(from[1][pair])};
+        float g[2] = {low_bf16(from[0][pair]), high_bf16(from[0][pair])}, u[2] = {low_bf16(from[1][pair]), high_bf16(from[1][pair])};
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             const u32 at = i + pair * 2 + e;
             if (a.bias) g[e] = __fadd_rn(g[e], a.bias[at]), u[e] = __fadd_rn(u[e], a.bias[a.width + at]);
             g[e] = __fmul_rn(activated(g[e], a.kind), u[e]);
         }
-        to[pair] = pack2(g[0], g[1]);
+        to[pair] = pack_bf16x2(g[0], g[1]);
     }
     *(uint4 *)(a.out + (u64)blockIdx.x * a.width + i) = make_uint4(to[0], to[1], to[2], to[3]);
 }

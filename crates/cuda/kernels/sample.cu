@@ -1,21 +1,21 @@
 // From rows of logits to tokens, with the semantics of `ropeway-cpu`'s sampling: bias, penalties, allowed tokens and mask, then
 // temperature, top-k, typical-p, top-p, min-p, and a draw by the number that seed and position decide.
 //
-//   survey   a block per (8 stretches, row): softcap; each stretch's largest logit, its first token, and whether all are usable
+//   partial_argmax   a block per (8 stretches, row): softcap; each stretch's largest logit, its first token, and whether all are usable
 //   adjust   a block per row that is adjusted: its logits, changed, into a second buffer, and their peak
-//   choose   a block per row: the token, its log-probability, the likeliest alternatives
+//   sample_tokens   a block per row: the token, its log-probability, the likeliest alternatives
 //
 // A weight is exp((logit - most) / temperature) as a whole number of 2^-40: sums of whole numbers come out the same in any order,
 // so that filters are found by counting (a radix selection over the order of candidates, eight bits at a time) and need no sort.
 // A row's result depends on that row, its parameters and its history only.
 
 #define STRETCH 1024
-#define SURVEY_STRETCHES 8
-#define CHOOSE_THREADS 1024
+#define ARGMAX_STRETCHES 8
+#define SAMPLE_THREADS 1024
 #define MOST_ALTERNATIVES 128
 #define UNIT 1099511627776.0f  // 2^40
 #define NO_TOKEN 0xffffffffu
-#define FED 0x80000000u
+#define SAMPLED_LAST_STEP 0x80000000u
 
 #define ROW_OK 0u
 #define ROW_NOT_FINITE 1u
@@ -29,7 +29,7 @@ struct RowParams {
     float repetition, presence, frequency;
     u32 top_k;              // 0: all
     u32 bias, biases;       // [token, bits of the value] pairs in `words`
-    u32 repeated, repeats;  // tokens that the repetition penalty looks at; FED marks one of the step before
+    u32 repeated, repeats;  // tokens that the repetition penalty looks at; SAMPLED_LAST_STEP marks one of the step before
     u32 counted, counts;    // tokens that the other penalties look at
     u32 allowed, alloweds;  // the only tokens that may be chosen; NO_TOKEN: no such list
     u32 mask;               // where the row's mask begins in `words`; NO_TOKEN: none
@@ -52,13 +52,13 @@ struct Alternative {
 };
 struct Sample {
     float *logits;          // [rows][vocab]
-    float *changed;         // [rows][vocab]
+    float *adjusted_logits;         // [rows][vocab]
     const RowParams *rows;
     const u32 *words;       // lists of all rows
-    const u32 *picks;       // rows that are adjusted
+    const u32 *adjusted_rows;       // rows that are adjusted
     u32 *marks;             // [blocks of adjust][vocab], zero between launches
     Peak *peaks;            // [rows][stretches]
-    Peak *changed_peaks;    // [rows]
+    Peak *adjusted_peaks;    // [rows]
     const u32 *chosen_before;
     u32 *chosen;            // [rows]: for the step after
     Outcome *outcomes;      // [rows]
@@ -98,9 +98,9 @@ DEVICE void add_to_peak(Peak &p, bool &usable, float logit, u32 token) {
     usable = usable && logit < plus_infinity();
     if (logit > p.logit || token < p.token && logit == p.logit) p = {logit, token};
 }
-DEVICE float capped(float logit, const Sample &a) { return __fmul_rn(a.cap, tanh_by_power(__fdiv_rn(logit, a.cap))); }
+DEVICE float capped(float logit, const Sample &a) { return __fmul_rn(a.cap, tanh_by_exp2(__fdiv_rn(logit, a.cap))); }
 // What a lane has of a stretch, 16 bytes at a time. Half of its loads are asked for at once.
-DEVICE Peak survey_fours(const Sample &a, float4 *logits, u32 first) {
+DEVICE Peak argmax_fours(const Sample &a, float4 *logits, u32 first) {
     const u32 lane = threadIdx.x % 32;
     Peak p = NO_PEAK;
     bool usable = true;
@@ -119,7 +119,7 @@ DEVICE Peak survey_fours(const Sample &a, float4 *logits, u32 first) {
     }
     return usable ? p : Peak{0.0f, NO_TOKEN};
 }
-DEVICE Peak survey_ones(const Sample &a, float *logits, u32 first, u32 end) {
+DEVICE Peak argmax_ones(const Sample &a, float *logits, u32 first, u32 end) {
     Peak p = NO_PEAK;
     bool usable = true;
 #pragma unroll 8
@@ -129,21 +129,21 @@ DEVICE Peak survey_ones(const Sample &a, float *logits, u32 first, u32 end) {
     }
     return usable ? p : Peak{0.0f, NO_TOKEN};
 }
-KERNEL(survey, Sample, SURVEY_STRETCHES * 32) {
-    const u32 row = blockIdx.y, stretch = blockIdx.x * SURVEY_STRETCHES + threadIdx.x / 32;
+KERNEL(partial_argmax, Sample, ARGMAX_STRETCHES * 32) {
+    const u32 row = blockIdx.y, stretch = blockIdx.x * ARGMAX_STRETCHES + threadIdx.x / 32;
     if (stretch >= a.stretches) return;
     float *logits = a.logits + (u64)row * a.vocab;
     const u32 first = stretch * STRETCH, end = min(first + STRETCH, a.vocab);
     const bool fours = a.vocab % 4 == 0 && end == first + STRETCH;
-    const Peak p = warp_peak(fours ? survey_fours(a, (float4 *)(logits + first), first) : survey_ones(a, logits, first, end));
+    const Peak p = warp_peak(fours ? argmax_fours(a, (float4 *)(logits + first), first) : argmax_ones(a, logits, first, end));
     if (threadIdx.x % 32 == 0) a.peaks[(u64)row * a.stretches + stretch] = p;
 }
 
-// NaN is excluded, and what is infinite is the largest number there is.
+// NaN becomes minus infinity, which is never chosen; plus infinity becomes the largest finite number.
 DEVICE float settled(float logit) { return logit != logit ? minus_infinity() : fminf(logit, 3.4028235e38f); }
 DEVICE u32 listed(const Sample &a, u32 at) {
     u32 token = a.words[at];
-    return token & FED ? a.chosen_before[token & ~FED] : token;
+    return token & SAMPLED_LAST_STEP ? a.chosen_before[token & ~SAMPLED_LAST_STEP] : token;
 }
 DEVICE void mark(const Sample &a, u32 *marks, u32 first, u32 count) {
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
@@ -152,7 +152,7 @@ DEVICE void mark(const Sample &a, u32 *marks, u32 first, u32 count) {
     }
     __syncthreads();
 }
-// Entries of one token are applied by the first of them, in their order.
+// A token may be listed several times: the thread of its first entry applies all of them, in their order.
 DEVICE void add_biases(const Sample &a, const RowParams &row, float *logits) {
     const u32 *list = a.words + row.bias;
     for (u32 i = threadIdx.x; i < row.biases; i += blockDim.x) {
@@ -183,15 +183,15 @@ DEVICE void penalise(const Sample &a, const RowParams &row, float *logits, u32 *
     }
     __syncthreads();
 }
-KERNEL(adjust, Sample, CHOOSE_THREADS) {
+KERNEL(adjust, Sample, SAMPLE_THREADS) {
     __shared__ Peak scratch[32];
     u32 *marks = a.marks + (u64)blockIdx.x * a.vocab;
 #pragma unroll 1
     for (u32 pick = blockIdx.x; pick < a.adjusted; pick += gridDim.x) {
-        const u32 index = a.picks[pick];
+        const u32 index = a.adjusted_rows[pick];
         const RowParams row = a.rows[index];
         const float *raw = a.logits + (u64)index * a.vocab;
-        float *logits = a.changed + (u64)row.adjusted * a.vocab;
+        float *logits = a.adjusted_logits + (u64)row.adjusted * a.vocab;
         for (u32 t = threadIdx.x; t < a.vocab; t += blockDim.x) logits[t] = raw[t];
         __syncthreads();
         add_biases(a, row, logits);
@@ -209,7 +209,7 @@ KERNEL(adjust, Sample, CHOOSE_THREADS) {
             p = higher(p, peak_of(logits[t], t));
         }
         p = block_peak(p, scratch);
-        if (threadIdx.x == 0) a.changed_peaks[index] = p;
+        if (threadIdx.x == 0) a.adjusted_peaks[index] = p;
         __syncthreads();
     }
 }
@@ -233,7 +233,7 @@ DEVICE float exponential(float x) {
     i32 half = n >> 1;
     return __fmul_rn(__fmul_rn(p, __uint_as_float((u32)(half + 127) << 23)), __uint_as_float((u32)(n - half + 127) << 23));
 }
-// A row under a temperature, and what filters have left of it: thresholds on the order of candidates.
+// A row's logits under a temperature, with the thresholds of the filters applied so far.
 struct Candidates {
     const float *logits;
     u32 vocab;
@@ -432,10 +432,10 @@ DEVICE u32 list_alternatives(const Candidates &c, u32 count, float normaliser, A
     return found;
 }
 
-KERNEL(choose, Sample, CHOOSE_THREADS) {
+KERNEL(sample_tokens, Sample, SAMPLE_THREADS) {
     __shared__ Peak scratch[32];
     __shared__ Histogram h;
-    __shared__ double sums[CHOOSE_THREADS];
+    __shared__ double sums[SAMPLE_THREADS];
     const u32 index = blockIdx.x;
     const RowParams row = a.rows[index];
     Peak own = {minus_infinity(), 0xfffffffeu};
@@ -443,7 +443,7 @@ KERNEL(choose, Sample, CHOOSE_THREADS) {
     own = block_peak(own, scratch);
     Outcome out = {0, ROW_OK, 0.0f, 0};
     const bool usable = own.token != NO_TOKEN && own.logit > minus_infinity();
-    Peak peak = usable && row.adjusted != NO_TOKEN ? a.changed_peaks[index] : own;
+    Peak peak = usable && row.adjusted != NO_TOKEN ? a.adjusted_peaks[index] : own;
     const float *raw = a.logits + (u64)index * a.vocab;
     if (!usable) {
         out.status = ROW_NOT_FINITE;
@@ -454,7 +454,7 @@ KERNEL(choose, Sample, CHOOSE_THREADS) {
     } else if (row.inverse_temperature == 0.0f || row.top_k == 1) {
         out.token = peak.token;
     } else {
-        const float *logits = row.adjusted != NO_TOKEN ? a.changed + (u64)row.adjusted * a.vocab : raw;
+        const float *logits = row.adjusted != NO_TOKEN ? a.adjusted_logits + (u64)row.adjusted * a.vocab : raw;
         Candidates c = {logits, a.vocab, peak.logit, row.inverse_temperature, 0, 0, 0.0f, 0.0, 0.0, false};
         out.token = draw(a, row, c, h, scratch, sums);
     }

@@ -58,8 +58,8 @@ const ALGORITHM_OPTION: c_int = 5;
 const ALGORITHM_CLUSTER: c_int = 8;
 
 /// Algorithms that are asked for: more where most will be turned down.
-const ASKED: usize = 16;
-const ASKED_PINNED: usize = 32;
+const REQUESTED: usize = 16;
+const REQUESTED_WITH_SPLITS: usize = 32;
 
 /// How a product is computed, as the library writes it down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub enum Splits {
     /// Not at all.
     None,
     /// Exactly so often, added in f32.
-    Pinned(usize),
+    Exactly(usize),
 }
 
 /// The shape of a product.
@@ -256,13 +256,13 @@ impl Product<'_> {
     /// What the library would use, its favourite first.
     pub fn algorithms(&self, splits: Splits, workspace: usize) -> Result<Vec<Algorithm>, CudaError> {
         let (reduction, asked) = match splits {
-            Splits::None => (REDUCTION_NONE, ASKED),
-            Splits::Pinned(_) => (REDUCTION_COMPUTE_TYPE, ASKED_PINNED),
+            Splits::None => (REDUCTION_NONE, REQUESTED),
+            Splits::Exactly(_) => (REDUCTION_COMPUTE_TYPE, REQUESTED_WITH_SPLITS),
         };
         let found = self.heuristic(reduction, asked, workspace)?;
         Ok(match splits {
             Splits::None => found.into_iter().filter(|algorithm| self.splits_of(algorithm) <= 1).collect(),
-            Splits::Pinned(count) => {
+            Splits::Exactly(count) => {
                 let mut pinned: Vec<Algorithm> = found
                     .into_iter()
                     .filter_map(|algorithm| self.pinned(algorithm, count, workspace))

@@ -42,7 +42,7 @@ pub struct CompileError {
 
 /// What is compiled together.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct KernelSource {
     /// For messages.
     pub name: &'static str,
     /// All of its text.
@@ -80,7 +80,7 @@ impl Compiler {
     }
 
     /// The cached code of a source, or freshly compiled code.
-    pub fn compiled(&self, source: &Source) -> Result<Compiled, CompileError> {
+    pub fn compiled(&self, source: &KernelSource) -> Result<Compiled, CompileError> {
         let place = self.cache.as_ref().map(|folder| folder.join(self.key(source)));
         if let Some(image) = place.as_ref().and_then(|place| std::fs::read(place).ok()) {
             return Ok(Compiled { image, log: String::new() });
@@ -88,12 +88,12 @@ impl Compiler {
         let compiled = self.compile(source)?;
         if let Some(place) = place {
             // A cache that can't be written costs time at the next start, nothing else.
-            let _ = keep(&place, &compiled.image);
+            let _ = write_atomically(&place, &compiled.image);
         }
         Ok(compiled)
     }
 
-    fn options(&self, source: &Source) -> Vec<String> {
+    fn options(&self, source: &KernelSource) -> Vec<String> {
         let mut options = vec![
             format!("--gpu-architecture={}", self.architecture),
             "-std=c++17".to_owned(),
@@ -103,7 +103,7 @@ impl Compiler {
         options
     }
 
-    fn key(&self, source: &Source) -> String {
+    fn key(&self, source: &KernelSource) -> String {
         let mut digest = Sha256::new_with_prefix(&self.version);
         for part in self.options(source).iter().chain([&source.text]) {
             digest.update(part.len().to_le_bytes());
@@ -114,7 +114,7 @@ impl Compiler {
         format!("{number:032x}.cubin")
     }
 
-    fn compile(&self, source: &Source) -> Result<Compiled, CompileError> {
+    fn compile(&self, source: &KernelSource) -> Result<Compiled, CompileError> {
         let options: Vec<CString> =
             self.options(source).into_iter().filter_map(|option| CString::new(option).ok()).collect();
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
@@ -135,7 +135,7 @@ impl Compiler {
         }
     }
 
-    fn error(&self, source: &Source, log: String) -> CompileError {
+    fn error(&self, source: &KernelSource, log: String) -> CompileError {
         CompileError {
             name: source.name,
             architecture: self.architecture.clone(),
@@ -156,7 +156,7 @@ fn read(size: impl FnOnce(*mut usize) -> c_int, fill: impl FnOnce(*mut c_char) -
     out
 }
 
-pub(crate) fn keep(place: &Path, image: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write_atomically(place: &Path, image: &[u8]) -> std::io::Result<()> {
     // Several models of a process may keep the same at the same time.
     static KEPT: AtomicUsize = AtomicUsize::new(0);
     let folder = place.parent().unwrap_or(Path::new("."));

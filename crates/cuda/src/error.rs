@@ -36,6 +36,9 @@ pub enum CudaError {
     /// A shape that the kernels don't have.
     #[error("the GPU's kernels can't run this model: {0}; run it on the CPU with `--device cpu`")]
     Shape(String),
+    /// A step that the memory set aside for steps has no room for.
+    #[error("{0}")]
+    Step(String),
     /// Not enough memory on the card.
     #[error("{0}")]
     Memory(String),
@@ -53,7 +56,7 @@ impl CudaError {
         )
     }
 
-    /// The same for the engine: whether the device is gone, or only this step.
+    /// As the engine's error: `Lost` if the context can't be used any more, else `Step`, which fails this step only.
     pub fn into_step_error(self) -> ExecutorError {
         match self {
             Self::Driver(error) if error.is_lost() => ExecutorError::Lost(error.to_string()),

@@ -11,7 +11,7 @@ use crate::error::CudaError;
 use crate::kernels::BLOCK;
 use crate::kv::KvForm;
 use crate::libraries::Search;
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::plan::Plan;
 use crate::program::Program;
 use crate::shape::ModelShape;
@@ -23,12 +23,12 @@ pub const DEFAULT_STEP_TOKENS: usize = 8192;
 /// Rows of logits of the default step.
 pub const DEFAULT_STEP_ROWS: usize = 512;
 
-/// Share of the free memory that blocks of keys and values take, by default.
+/// Fraction of the memory that weights and workspace leave free which blocks of keys and values take by default.
 pub const KV_SHARE: f64 = 0.92;
 
-/// Share of it that they may take where their size was asked for: more than by default, so that a model which is started again finds room
-/// for what it had though a little less is free.
-pub const ASKED_SHARE: f64 = 0.96;
+/// Fraction of it that they may take if a size was requested. It is more than the default, so that a model which is loaded again after a device
+/// loss finds room for as many blocks as before, even if slightly less memory is free.
+pub const REQUESTED_KV_SHARE: f64 = 0.96;
 
 /// How to run a model.
 #[derive(Clone, Debug)]
@@ -47,9 +47,9 @@ pub struct CudaOptions {
     pub kv: KvForm,
     /// Tokens of KV memory; `None` takes most of what is free.
     pub kv_tokens: Option<usize>,
-    /// Whether the copy engine may bring decoded rows' keys and values, where there is one and it is found to be faster when the model is
-    /// loaded. Off by default: it has run on the emulator, and on no GPU yet.
-    pub copy_engine: bool,
+    /// Whether TMA may copy keys and values of decoded rows, if the GPU has it and it is found to be faster when the model is loaded. Off by
+    /// default: it has run on the emulator, and on no GPU yet.
+    pub tma: bool,
     /// Most tokens in one step.
     pub step_tokens: usize,
     /// Most rows of logits in one step.
@@ -68,7 +68,7 @@ impl Default for CudaOptions {
             quantize: None,
             kv: KvForm::default(),
             kv_tokens: None,
-            copy_engine: false,
+            tma: false,
             step_tokens: DEFAULT_STEP_TOKENS,
             step_rows: DEFAULT_STEP_ROWS,
             cache: None,
@@ -108,7 +108,7 @@ impl CudaOptions {
 /// A model on a GPU.
 pub struct CudaExecutor {
     spec: DecoderSpec,
-    source: Source,
+    source: ModelSource,
     options: CudaOptions,
     limits: Limits,
     loaded: Option<Loaded>,
@@ -122,17 +122,17 @@ impl CudaExecutor {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
         let spec = options.spec_of(checkpoint)?;
-        Self::build(spec, Source::Checkpoint(checkpoint.clone()), options, progress)
+        Self::build(spec, ModelSource::Checkpoint(checkpoint.clone()), options, progress)
     }
 
     /// A model with random weights: for measurements.
     pub fn random(spec: DecoderSpec, seed: u32, options: CudaOptions) -> Result<Self, CudaError> {
-        Self::build(options.with_window(spec)?, Source::Random(seed), options, &mut |_, _| {})
+        Self::build(options.with_window(spec)?, ModelSource::Random(seed), options, &mut |_, _| {})
     }
 
     fn build(
         spec: DecoderSpec,
-        source: Source,
+        source: ModelSource,
         options: CudaOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
@@ -170,7 +170,7 @@ impl CudaExecutor {
     pub fn logits(&mut self, rows: usize) -> Result<Vec<Vec<f32>>, CudaError> {
         let Some(loaded) = &mut self.loaded else { return Ok(Vec::new()) };
         let Program { stream, workspace, model, .. } = loaded.program();
-        stream.device().enter()?;
+        stream.device().make_current()?;
         let mut pinned = stream.device().allocate_pinned(rows * model.vocab * 4)?;
         let bytes = rows * model.vocab * 4;
         stream.download(&mut pinned, workspace.logits, bytes)?;
@@ -183,10 +183,10 @@ impl CudaExecutor {
     }
 
     /// Runs a batch's tokens and gives the normed residual stream of its rows, in place of logits. Waits for the device.
-    pub fn vectors(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, ExecutorError> {
+    pub fn hidden_states(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, ExecutorError> {
         let loaded = self.loaded()?;
         batch.check(loaded.limits())?;
-        loaded.vectors(batch).map_err(|error| self.notice(error))
+        loaded.hidden_states(batch).map_err(|error| self.on_error(error))
     }
 
     fn loaded(&mut self) -> Result<&mut Loaded, ExecutorError> {
@@ -194,8 +194,8 @@ impl CudaExecutor {
     }
 
     /// Lets go of a device that is lost, so that nothing is computed on it until it is restarted.
-    fn notice(&mut self, error: CudaError) -> ExecutorError {
-        let error = self.judge(error);
+    fn on_error(&mut self, error: CudaError) -> ExecutorError {
+        let error = self.classify_error(error);
         if matches!(error, ExecutorError::Lost(_)) {
             tracing::error!(target: "engine", "{error}; the model is loaded again");
             self.loaded = None;
@@ -204,7 +204,7 @@ impl CudaExecutor {
     }
 
     /// Whether the device is gone, or only this step. After another library's error the driver is asked.
-    fn judge(&self, error: CudaError) -> ExecutorError {
+    fn classify_error(&self, error: CudaError) -> ExecutorError {
         let lost = self.program().and_then(|program| program.stream.synchronize().err());
         match lost.filter(DriverError::is_lost) {
             Some(lost) => ExecutorError::Lost(lost.to_string()),
@@ -221,25 +221,25 @@ impl Executor for CudaExecutor {
     fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), ExecutorError> {
         let loaded = self.loaded()?;
         batch.check(loaded.limits())?;
-        loaded.launch(batch, guides).map_err(|error| self.notice(error))
+        loaded.launch(batch, guides).map_err(|error| self.on_error(error))
     }
 
     fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
         let loaded = self.loaded()?;
-        loaded.collect(guides, output).map_err(|error| self.notice(error))
+        loaded.collect(guides, output).map_err(|error| self.on_error(error))
     }
 
     fn export(&mut self, block: BlockId, bytes: &mut [u8]) -> Result<(), ExecutorError> {
         let loaded = self.loaded()?;
         check_transfer(loaded.limits(), block, bytes.len())?;
-        loaded.export(block, bytes).map_err(|error| self.notice(error))
+        loaded.export(block, bytes).map_err(|error| self.on_error(error))
     }
 
     fn import(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), ExecutorError> {
         let loaded = self.loaded()?;
         check_transfer(loaded.limits(), block, bytes.len())?;
-        loaded.import(block, bytes).map_err(|error| self.notice(error))
+        loaded.import(block, bytes).map_err(|error| self.on_error(error))
     }
 
     fn restart(&mut self) -> Result<(), ExecutorError> {

@@ -7,14 +7,14 @@ use ropeway_executor::{Ask, Batch, GuideId, Guides, Row, RowError, StepOutput};
 
 use crate::driver::{Device, DriverError, Event, Pinned};
 use crate::kernels::MOST_ALTERNATIVES;
-use crate::sampling::{SampleArrays, confined, outcome};
+use crate::sampling::{SampleArrays, catch_panic, outcome};
 use crate::shape::StepShape;
 
 /// Pairs of copied blocks that are uploaded at a time.
 pub const COPIES: usize = 1024;
 
 /// One step's memory on the host.
-pub struct Flight {
+pub struct InFlightStep {
     /// The step's arrays.
     pub arrays: Pinned,
     /// Which words of them are used.
@@ -25,25 +25,25 @@ pub struct Flight {
     pub sampling: SampleArrays,
     /// Pinned memory for them.
     pub sample_words: Pinned,
-    /// What came of its rows.
+    /// Results of its rows, as downloaded: four words each, `Outcome` in `sample.cu`.
     pub outcomes: Pinned,
-    /// Alternatives to them.
+    /// Their likeliest tokens, if a row asks for some: `[rows][MOST_ALTERNATIVES][token, log-probability]`.
     pub alternatives: Pinned,
     /// Passed when the device begins with it.
     pub began: Event,
     /// Passed when all of it is done.
     pub done: Event,
-    rows: Vec<Asked>,
+    rows: Vec<PendingRow>,
 }
 
 /// What is remembered of a row until its result is there.
-struct Asked {
+struct PendingRow {
     row: Row,
     guide: Option<GuideId>,
     refused: Option<RowError>,
 }
 
-impl Flight {
+impl InFlightStep {
     /// Memory for steps of this shape.
     pub fn new(device: &Device, step: &StepShape, array_bytes: usize) -> Result<Self, DriverError> {
         Ok(Self {
@@ -68,7 +68,7 @@ impl Flight {
             let mut kept = Row { history: 0..0, ..row.clone() };
             kept.params.logit_bias.clear();
             kept.params.allowed = None;
-            self.rows.push(Asked { guide: row.guide, row: kept, refused: None });
+            self.rows.push(PendingRow { guide: row.guide, row: kept, refused: None });
         }
         for (index, error) in self.sampling.take_refused() {
             self.rows[index].refused = Some(error);
@@ -92,7 +92,7 @@ impl Flight {
             let sampled = outcome(outcomes, alternatives, index, &asked.row);
             output.rows.push(sampled.and_then(|sampled| match (asked.row.ask, asked.guide) {
                 (Ask::Sample, Some(guide)) => {
-                    confined(|| guides.chose(guide, sampled.token)).map(|()| sampled)
+                    catch_panic(|| guides.chose(guide, sampled.token)).map(|()| sampled)
                 }
                 _ => Ok(sampled),
             }));

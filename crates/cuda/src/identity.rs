@@ -11,8 +11,8 @@ const LAYOUT: u32 = 2;
 
 impl CudaExecutor {
     /// A digest of everything that decides the bits of a block: the weights (by their files' digest), the model as it is run, the form of
-    /// keys and values, the GPU, the machine code of the kernels, and the block that all of these give for some tokens. Nothing may have been computed before that
-    /// is still needed.
+    /// keys and values, the GPU, the machine code of the kernels, and the block that all of these give for some tokens. Runs a step that overwrites
+    /// block 0: to be called before any sequence has blocks.
     pub fn kv_identity(&mut self, weights: &[u8; 32]) -> Result<[u8; 32], ExecutorError> {
         let Some(program) = self.program() else {
             return Err(ExecutorError::Lost("it has to be restarted".into()));

@@ -6,9 +6,8 @@
 //! kernels/*.cu ── compile ── kernels ──┴── program: operations to launches ── executor: batches to results
 //! cuBLASLt ── blas ── products
 //! ```
-//! It relies on NVIDIA's driver, NVRTC and (for speed) cuBLASLt, all opened when a model is loaded; building needs none of them. Calls of
-//! theirs are made in `libraries`, `driver`, `compile` and `blas` only. A row's bits depend on that row alone: its sequence, not its batch,
-//! class or chunk.
+//! It relies on NVIDIA's driver, NVRTC and (for speed) cuBLASLt, all opened when a model is loaded; building needs none of them. Only `libraries`,
+//! `driver`, `compile` and `blas` call them. A row's bits depend on its sequence alone: not on its batch, the class of the step or the chunks of its prompt.
 //!
 //! # Layout
 //! - [`libraries`], [`driver`], [`compile`], [`blas`]: what NVIDIA brings, behind safe owners.
@@ -18,7 +17,8 @@
 //! - [`weights`], [`packed`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
 //! - [`encoder`]: encoders, which need none of what decoders keep between steps.
 //! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; `transfers`: blocks
-//!   to the host and back; `identity`: what blocks depend on; `pair`: a model and one that drafts for it; [`executor`]: the executor itself.
+//!   to the host and back; `identity`: what blocks on disk depend on; `pair`: a model and its draft model; `guess`: what a step may cost;
+//!   `timing`: time on the device's clock; [`error`]: why a model can't be run; [`executor`]: the executor itself.
 
 pub mod blas;
 pub mod compile;

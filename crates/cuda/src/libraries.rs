@@ -64,7 +64,7 @@ pub enum LibraryError {
 #[derive(Clone, Debug, Default)]
 pub struct Search {
     first: Vec<PathBuf>,
-    /// Whether other folders than these count.
+    /// Whether only `first` is searched: not the loader's path, the usual folders or Python's packages.
     only_first: bool,
 }
 

@@ -10,12 +10,12 @@ use crate::compile::Compiler;
 use crate::decodes::{DecodeForm, choice};
 use crate::driver::{Device, Stream};
 use crate::error::CudaError;
-use crate::executor::{ASKED_SHARE, CudaOptions, KV_SHARE};
-use crate::kernels::{self, AttendShape, BLOCK, Kernels, Variants};
-use crate::packed::{choose_forms, has_warpgroups};
+use crate::executor::{CudaOptions, KV_SHARE, REQUESTED_KV_SHARE};
+use crate::kernels::{self, BLOCK, Kernels, Variants};
+use crate::packed::{choose_forms, has_wgmma};
 use crate::plan::{Op, Plan, RowsOf};
 use crate::products::{Bench, ProductKey, ProductMemory, Products, Wanted};
-use crate::program::{Constants, Program};
+use crate::program::{ModelConstants, Program};
 use crate::prompts::PromptForm;
 use crate::shape::{ModelShape, RowClass, StepShape};
 use crate::weights::{WeightSource, Weights};
@@ -30,7 +30,7 @@ const OLDEST: u32 = 80;
 
 /// Where weights come from, kept for a restart.
 #[derive(Clone)]
-pub enum Source {
+pub enum ModelSource {
     /// A model's files.
     Checkpoint(Checkpoint),
     /// Random numbers of a seed.
@@ -72,13 +72,13 @@ impl Tools {
 /// Brings a model onto a GPU.
 pub fn load(
     spec: &DecoderSpec,
-    source: &Source,
+    source: &ModelSource,
     options: &CudaOptions,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Program, CudaError> {
     let from = match source {
-        Source::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
-        Source::Random(seed) => WeightSource::Random(*seed),
+        ModelSource::Checkpoint(checkpoint) => WeightSource::Checkpoint(checkpoint),
+        ModelSource::Random(seed) => WeightSource::Random(*seed),
     };
     let mut plan = Plan::new(spec);
     choose_forms(&mut plan, spec, &from, options.quantize)?;
@@ -89,8 +89,8 @@ pub fn load(
     let blocks = Budget::new(&device, &plan, &model, &step)?.blocks(options.kv_tokens)?;
     let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
     let prompts = PromptForm::fastest(device.properties(), spec.head_dim);
-    let warpgroups = has_warpgroups(device.properties());
-    let experts = plan.most_experts() > 0;
+    let warpgroups = has_wgmma(device.properties());
+    let experts = plan.max_top_k() > 0;
     let variants = Variants { forms: &plan.packed_forms(), warpgroups, experts, prompts };
     let kernels = Kernels::load(&device, &compiler, compiled_for(spec, &device, options), variants)?;
     let weights =
@@ -99,7 +99,7 @@ pub fn load(
     let workspace = Workspace::new(&model, &step, &buffer, &stream)?;
     let kv = device.allocate(blocks * model.block_bytes())?;
     let products = Products::new(blas, ProductMemory::of(&workspace, model.unpacked));
-    let constants = Constants::new(spec);
+    let constants = ModelConstants::new(spec);
     let mut program = Program {
         stream,
         kernels,
@@ -125,24 +125,22 @@ pub(crate) fn step_shape(
     model: &ModelShape,
     options: &CudaOptions,
 ) -> Result<StepShape, CudaError> {
-    let shared_bytes = device.properties().shared_bytes;
-    let attend = AttendShape::new(model.head_dim, model.kv, DecodeForm::Threads, shared_bytes)?;
-    Ok(StepShape::new(model, &attend, options.step_tokens, options.step_rows))
+    StepShape::new(model, device.properties(), options.step_tokens, options.step_rows)
 }
 
 /// The constants of a model's kernels.
-fn compiled_for(spec: &DecoderSpec, device: &Device, options: &CudaOptions) -> kernels::Constants {
-    kernels::Constants {
+fn compiled_for(spec: &DecoderSpec, device: &Device, options: &CudaOptions) -> kernels::KernelConstants {
+    kernels::KernelConstants {
         shared_bytes: device.properties().shared_bytes,
         head_dim: spec.head_dim,
         hidden: spec.hidden,
         capped: spec.attention.softcap.is_some(),
         kv: options.kv,
-        decodes: DecodeForm::allowed(
+        decode_forms: DecodeForm::allowed(
             device.properties().capability,
             spec.head_dim,
             options.kv,
-            options.copy_engine,
+            options.tma,
         ),
     }
 }
@@ -172,7 +170,7 @@ impl Budget {
     /// Blocks of keys and values: as many as asked for, or most of what is left.
     pub(crate) fn blocks(&self, tokens: Option<usize>) -> Result<usize, CudaError> {
         let fixed = self.weights + self.workspace;
-        let share = if tokens.is_some() { ASKED_SHARE } else { KV_SHARE };
+        let share = if tokens.is_some() { REQUESTED_KV_SHARE } else { KV_SHARE };
         let left = self.free.saturating_sub(fixed) as f64 * share;
         let fit = (left as usize / self.block).min(u32::MAX as usize / BLOCK - 1);
         let wanted = tokens.map_or(fit.min(MOST_BLOCKS), |tokens| tokens.div_ceil(BLOCK).max(1));

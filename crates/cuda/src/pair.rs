@@ -15,7 +15,7 @@ use crate::shape::ModelShape;
 use crate::weights::WeightSource;
 use crate::workspace::Workspace;
 
-/// What kernels and libraries take of the memory, about: they are not there yet when it is shared out.
+/// Estimated bytes of device memory that kernels and libraries will take: they are loaded after the memory is divided.
 const CODE_BYTES: usize = 600 << 20;
 
 /// A model, and one that drafts for it.

@@ -2,17 +2,22 @@
 
 mod experts;
 
+use std::ops::Range;
+
+use ropeway_executor::Batch;
 use ropeway_model::DecoderSpec;
 use ropeway_model::spec::{QkNorm, RopeLayout};
 
 use crate::blas::Operands;
-use crate::driver::{Address, Buffer, Shape, Stream};
+use crate::driver::{Address, Buffer, LaunchShape, Stream};
 use crate::error::CudaError;
-use crate::kernels::{Attend, Embed, Gate, Kernels, Pick, Residual, Route, RouteShape, activation_kind};
+use crate::kernels::{
+    Attend, Embed, Gate, Kernels, Pick, PrepareQkv, PrepareQkvShape, Residual, activation_kind,
+};
 use crate::packed::{EmbedPacked, PackedForm};
 use crate::plan::{Add, Form, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
 use crate::products::{ProductKey, Products, Summands};
-use crate::sections::{Decodes, Filled, Sections};
+use crate::sections::{DecodeStrategy, Filler, Sections, StepKind};
 use crate::shape::{ModelShape, RowClass, StepShape};
 use crate::weights::Weights;
 use crate::workspace::Workspace;
@@ -26,7 +31,7 @@ pub struct Program {
     /// The model.
     pub plan: Plan,
     /// Its constants.
-    pub constants: Constants,
+    pub constants: ModelConstants,
     /// Its sizes.
     pub model: ModelShape,
     /// The sizes of a step.
@@ -47,7 +52,7 @@ pub struct Program {
 
 /// Numbers of the model that kernels take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Constants {
+pub struct ModelConstants {
     /// Of every norm.
     pub eps: f32,
     /// What `q . k` is multiplied by.
@@ -58,7 +63,7 @@ pub struct Constants {
     pub logit_cap: f32,
 }
 
-impl Constants {
+impl ModelConstants {
     /// The constants of a model.
     pub fn new(spec: &DecoderSpec) -> Self {
         Self {
@@ -70,19 +75,42 @@ impl Constants {
     }
 }
 
-fn blocks(grid: [usize; 3], threads: u32, shared_bytes: usize) -> Shape {
-    Shape { grid: grid.map(|side| side as u32), threads, shared_bytes }
+fn blocks(grid: [usize; 3], threads: u32, shared_bytes: usize) -> LaunchShape {
+    LaunchShape { grid: grid.map(|side| side as u32), threads, shared_bytes }
 }
 
 impl Program {
+    /// Where the arrays of a step of a class lie.
+    pub(crate) fn sections(&self, class: RowClass) -> Sections {
+        Sections::new(&self.model, &self.step, class)
+    }
+
+    /// Fills a step's arrays on the host; `ranges` gets the words that are used.
+    pub(crate) fn fill(
+        &self,
+        batch: &Batch,
+        words: &mut [u32],
+        ranges: &mut Vec<Range<usize>>,
+    ) -> Result<StepKind, CudaError> {
+        let sections = self.sections(RowClass::of(batch.tokens.len()));
+        Filler::fill(sections, &self.plan.windows, words, batch, ranges)
+            .map_err(|error| CudaError::Step(error.to_string()))
+    }
+
+    /// What kind of step a batch makes.
+    pub fn kind_of(&self, batch: &Batch) -> Result<StepKind, CudaError> {
+        let words = self.sections(RowClass::of(batch.tokens.len())).bytes() / 4;
+        self.fill(batch, &mut vec![0; words], &mut Vec::new())
+    }
+
     /// Queues all layers for a step.
-    pub fn layers(&self, filled: Filled) -> Result<(), CudaError> {
+    pub fn layers(&self, filled: StepKind) -> Result<(), CudaError> {
         self.layers_where(filled, |_| true)
     }
 
     /// Queues some of the layers' operations: what they cost apart from the others.
-    pub fn layers_where(&self, filled: Filled, chosen: impl Fn(&Op) -> bool) -> Result<(), CudaError> {
-        let sections = Sections::new(&self.model, &self.step, filled.class);
+    pub fn layers_where(&self, filled: StepKind, chosen: impl Fn(&Op) -> bool) -> Result<(), CudaError> {
+        let sections = self.sections(filled.class);
         let run = Run { program: self, class: filled.class, filled, sections, hidden: self.workspace.hidden };
         self.plan.layers.iter().filter(|op| chosen(op)).try_for_each(|op| run.op(op))
     }
@@ -98,8 +126,8 @@ impl Program {
     }
 
     fn head_where(&self, class: RowClass, chosen: impl Fn(&Op) -> bool) -> Result<(), CudaError> {
-        let sections = Sections::new(&self.model, &self.step, class);
-        let filled = Filled { class, prompts: false, decodes: Decodes::None };
+        let sections = self.sections(class);
+        let filled = StepKind { class, prompts: false, decodes: DecodeStrategy::None };
         let run = Run { program: self, class, filled, sections, hidden: self.workspace.picked_hidden };
         self.plan.head.iter().filter(|op| chosen(op)).try_for_each(|op| run.op(op))
     }
@@ -114,7 +142,7 @@ impl Program {
 struct Run<'a> {
     program: &'a Program,
     class: RowClass,
-    filled: Filled,
+    filled: StepKind,
     sections: Sections,
     /// The residual stream of its rows.
     hidden: Address,
@@ -130,10 +158,10 @@ impl Run<'_> {
             }
             Op::Linear { matrix, from, to, .. } => self.linear(matrix, from, to),
             Op::Pick => self.pick(),
-            Op::Route { layer, bias, norms, rotation } => self.route(layer, bias, norms, rotation),
+            Op::PrepareQkv { layer, bias, norms, rotation } => self.prepare_qkv(layer, bias, norms, rotation),
             Op::Attend { layer, window, rows } => self.attend(layer, window, rows),
             Op::Gate { width, bias, rows } => self.gate(width, bias, rows),
-            Op::Choose { router, norm, experts } => self.choose_experts(router, norm, experts),
+            Op::RouteExperts { router, norm, experts } => self.route_experts(router, norm, experts),
             Op::Combine { experts } => self.combine(experts),
         }
     }
@@ -170,7 +198,7 @@ impl Run<'_> {
             tokens: self.array(self.sections.tokens()),
             chosen: workspace.chosen,
             table: at,
-            units: at.plus(form.records_bytes(model.vocab, model.hidden)),
+            strip_scales: at.plus(form.records_bytes(model.vocab, model.hidden)),
             hidden: workspace.hidden,
             width: model.hidden as u32,
             vocab: model.vocab as u32,
@@ -192,7 +220,7 @@ impl Run<'_> {
             out: workspace.normed,
             width: model.hidden as u32,
             slices: branch.map_or(0, |branch| branch.count as u32),
-            fours: branch.map_or(0, |branch| branch.apart as u32 / 4),
+            fours: branch.map_or(0, |branch| branch.stride as u32 / 4),
             eps: constants.eps,
         };
         let shape = blocks([self.rows(), 1, 1], kernels.row_threads, 0);
@@ -202,7 +230,7 @@ impl Run<'_> {
     /// Where the summands of a branch lie.
     fn branch(&self, add: Add) -> Summands {
         let Program { workspace, products, plan, .. } = self.program;
-        let whole = Summands { first: workspace.branch, count: 1, apart: 0 };
+        let whole = Summands { first: workspace.branch, count: 1, stride: 0 };
         let results =
             |product| products.results(ProductKey::new(plan.matrix(product), self.class), whole.first);
         add.product.map_or(whole, results)
@@ -229,7 +257,7 @@ impl Run<'_> {
         products.run(stream, &kernels.products, key, operands)
     }
 
-    fn route(
+    fn prepare_qkv(
         &self,
         layer: usize,
         bias: Option<VectorId>,
@@ -237,12 +265,12 @@ impl Run<'_> {
         rotation: Option<RotationPlan>,
     ) -> Result<(), CudaError> {
         let Program { stream, kernels, model, weights, workspace, constants, .. } = self.program;
-        let arguments = Route {
+        let arguments = PrepareQkv {
             projections: workspace.projections,
             bias: weights.vector(bias),
             query_norm: weights.vector(norms.map(|norms| norms.query)),
             key_norm: weights.vector(norms.map(|norms| norms.key)),
-            angles: weights.vector(rotation.map(|rotation| rotation.angles)),
+            cos_sin: weights.vector(rotation.map(|rotation| rotation.cos_sin)),
             positions: self.array(self.sections.positions()),
             slots: self.array(self.sections.slots()),
             queries: workspace.queries,
@@ -256,11 +284,14 @@ impl Run<'_> {
             eps: constants.eps,
         };
         let whole_heads_turn = rotation.is_none_or(|rotation| 2 * rotation.pairs == model.head_dim);
-        let (function, RouteShape { blocks: parts, threads }) = match &kernels.route {
-            Some(route) if whole_heads_turn && arguments.whole == 0 => {
-                (&route.function, route.shape(model.heads + 2 * model.kv_heads))
+        let (function, PrepareQkvShape { blocks: parts, threads }) = match &kernels.prepare_qkv {
+            Some(prepare_qkv) if whole_heads_turn && arguments.whole == 0 => {
+                (&prepare_qkv.function, prepare_qkv.shape(model.heads + 2 * model.kv_heads))
             }
-            _ => (&kernels.route_any, RouteShape { blocks: model.route_blocks(), threads: 256 }),
+            _ => (
+                &kernels.prepare_qkv_any,
+                PrepareQkvShape { blocks: model.prepare_qkv_blocks(), threads: 256 },
+            ),
         };
         let shape = blocks([self.rows(), parts, 1], threads, 0);
         Ok(stream.launch(function, shape, &arguments)?)
@@ -276,8 +307,8 @@ impl Run<'_> {
             counts: self.array(self.sections.counts(window)),
             items: self.array(self.sections.items(window)),
             prompts: self.array(self.sections.prompts()),
-            values: workspace.partial_values,
-            scales: workspace.partial_scales,
+            partial_values: workspace.partial_values,
+            partial_stats: workspace.partial_stats,
             heads: model.heads as u32,
             kv_heads: model.kv_heads as u32,
             window: plan.windows[window].unwrap_or(0) as u32,

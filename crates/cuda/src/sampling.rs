@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ropeway_executor::guides::mask_words;
 use ropeway_executor::{Ask, Batch, GuideId, Guides, Row, RowError, RowResult, Sampled, SamplingParams};
 
-use crate::kernels::{FED, MOST_ALTERNATIVES, NONE};
+use crate::kernels::{MOST_ALTERNATIVES, NO_INDEX, SAMPLED_LAST_STEP};
 
 /// Words of a row's parameters.
 pub const PARAMETER_WORDS: usize = 24;
@@ -28,10 +28,10 @@ const NOTHING_ALLOWED: u32 = 2;
 #[derive(Debug, Default)]
 pub struct SampleArrays {
     words: Vec<u32>,
-    picks: Vec<u32>,
+    adjusted_rows: Vec<u32>,
     /// Rows whose guide failed, and how.
     refused: Vec<(usize, RowError)>,
-    picks_at: usize,
+    adjusted_rows_at: usize,
     alternatives: bool,
 }
 
@@ -39,7 +39,7 @@ impl SampleArrays {
     /// Fills them for a batch; `guides` say what guided rows may choose.
     pub fn fill(&mut self, batch: &Batch, guides: &dyn Guides, vocab: usize) {
         self.words.clear();
-        self.picks.clear();
+        self.adjusted_rows.clear();
         self.refused.clear();
         self.alternatives = false;
         let mut mask = batch.rows.len() * PARAMETER_WORDS;
@@ -53,8 +53,8 @@ impl SampleArrays {
             let parameters = self.row(batch, index, row, mask);
             self.words[index * PARAMETER_WORDS..][..PARAMETER_WORDS].copy_from_slice(&parameters);
         }
-        self.picks_at = self.words.len();
-        self.words.extend_from_slice(&self.picks);
+        self.adjusted_rows_at = self.words.len();
+        self.words.extend_from_slice(&self.adjusted_rows);
     }
 
     /// Appends the mask of every guided row, in their order. Several threads ask: a mask can take as long as a small step.
@@ -71,7 +71,7 @@ impl SampleArrays {
         let parts = self.words[first..].chunks_mut(share * width).zip(guided.chunks(share));
         let ask = |(masks, guided): (&mut [u32], &[(usize, GuideId)])| -> Vec<(usize, RowError)> {
             let rows = masks.chunks_exact_mut(width).zip(guided);
-            rows.filter_map(|(mask, (index, guide))| Some((*index, asked(guides, *guide, mask).err()?)))
+            rows.filter_map(|(mask, (index, guide))| Some((*index, guide_mask(guides, *guide, mask).err()?)))
                 .collect()
         };
         self.refused = std::thread::scope(|scope| {
@@ -89,13 +89,13 @@ impl SampleArrays {
     }
 
     /// The word at which the list of adjusted rows begins.
-    pub fn picks_at(&self) -> usize {
-        self.picks_at
+    pub fn adjusted_rows_at(&self) -> usize {
+        self.adjusted_rows_at
     }
 
     /// Rows whose logits are changed before one is chosen.
     pub fn adjusted(&self) -> usize {
-        self.picks.len()
+        self.adjusted_rows.len()
     }
 
     /// Whether any row reports alternatives.
@@ -111,15 +111,15 @@ impl SampleArrays {
     fn row(&mut self, batch: &Batch, index: usize, row: &Row, mask: Option<usize>) -> [u32; PARAMETER_WORDS] {
         let params = &row.params;
         let (scored, reports) = match row.ask {
-            Ask::Sample => (NONE, params.logprobs),
+            Ask::Sample => (NO_INDEX, params.logprobs),
             Ask::Score(token) => (token, Some(params.logprobs.unwrap_or(0))),
         };
         self.alternatives |= reports.is_some_and(|count| count > 0);
-        let lists = if scored == NONE { self.lists(batch, row, mask) } else { Lists::default() };
-        let adjusted = if lists.any() { self.pick(index) } else { NONE };
+        let lists = if scored == NO_INDEX { self.lists(batch, row, mask) } else { RowLists::default() };
+        let adjusted = if lists.any() { self.pick(index) } else { NO_INDEX };
         let span = |range: &Range<usize>| [range.start as u32, range.len() as u32];
         let (bias, repeated, counted) = (span(&lists.bias), span(&lists.repeated), span(&lists.counted));
-        let allowed = lists.allowed.as_ref().map_or([NONE, 0], span);
+        let allowed = lists.allowed.as_ref().map_or([NO_INDEX, 0], span);
         let (seed, position) = (params.seed.0, row.position);
         [
             seed as u32,
@@ -142,23 +142,24 @@ impl SampleArrays {
             counted[1],
             allowed[0],
             allowed[1],
-            lists.mask.map_or(NONE, |at| at as u32),
+            lists.mask.map_or(NO_INDEX, |at| at as u32),
             adjusted,
             scored,
-            reports.unwrap_or(NONE),
+            reports.unwrap_or(NO_INDEX),
         ]
     }
 
     fn pick(&mut self, index: usize) -> u32 {
-        self.picks.push(index as u32);
-        self.picks.len() as u32 - 1
+        self.adjusted_rows.push(index as u32);
+        self.adjusted_rows.len() as u32 - 1
     }
 
-    fn lists(&mut self, batch: &Batch, row: &Row, mask: Option<usize>) -> Lists {
+    fn lists(&mut self, batch: &Batch, row: &Row, mask: Option<usize>) -> RowLists {
         let params = &row.params;
         let bias = params.logit_bias.iter().flat_map(|(token, bias)| [*token, bias.to_bits()]);
         let bias = self.list(bias);
-        let mut lists = Lists { bias: bias.start..bias.start + bias.len() / 2, mask, ..Lists::default() };
+        let mut lists =
+            RowLists { bias: bias.start..bias.start + bias.len() / 2, mask, ..RowLists::default() };
         if params.uses_history() {
             (lists.repeated, lists.counted) = self.histories(batch, row);
         }
@@ -170,7 +171,11 @@ impl SampleArrays {
 
     /// What the repetition penalty looks at, and what the others do.
     fn histories(&mut self, batch: &Batch, row: &Row) -> (Range<usize>, Range<usize>) {
-        let fed = batch.feeds.iter().find(|feed| feed.token == row.token).map(|feed| FED | feed.row as u32);
+        let fed = batch
+            .feeds
+            .iter()
+            .find(|feed| feed.token == row.token)
+            .map(|feed| SAMPLED_LAST_STEP | feed.row as u32);
         let tokens = batch.history[row.history.clone()].iter().copied();
         let all = self.list(tokens.chain(fed));
         match row.params.penalty_window {
@@ -189,24 +194,24 @@ impl SampleArrays {
     }
 }
 
-/// Who says what a row may choose; rows that are only scored ask nobody.
+/// The guide of a row that is sampled; none for rows that are only scored.
 fn guide_of(row: &Row) -> Option<GuideId> {
     row.guide.filter(|_| row.ask == Ask::Sample)
 }
 
-/// A guide's mask. Where it fails all is allowed: whatever is chosen is thrown away.
-fn asked(guides: &dyn Guides, guide: GuideId, mask: &mut [u32]) -> Result<(), RowError> {
-    confined(|| guides.allow(guide, mask)).inspect_err(|_| mask.fill(u32::MAX))
+/// Writes a guide's mask. If the guide fails, every token is allowed: the row's result is thrown away.
+fn guide_mask(guides: &dyn Guides, guide: GuideId, mask: &mut [u32]) -> Result<(), RowError> {
+    catch_panic(|| guides.allow(guide, mask)).inspect_err(|_| mask.fill(u32::MAX))
 }
 
 /// Runs what a guide does; should it panic, only its row fails.
-pub(crate) fn confined<T>(work: impl FnOnce() -> Result<T, RowError>) -> Result<T, RowError> {
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T, RowError>) -> Result<T, RowError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(RowError::Panicked))
 }
 
 /// Where a row's lists are, in words; `bias` counts pairs.
 #[derive(Default)]
-struct Lists {
+struct RowLists {
     bias: Range<usize>,
     repeated: Range<usize>,
     counted: Range<usize>,
@@ -214,7 +219,7 @@ struct Lists {
     mask: Option<usize>,
 }
 
-impl Lists {
+impl RowLists {
     fn any(&self) -> bool {
         let plain = self.bias.is_empty() && self.repeated.is_empty() && self.counted.is_empty();
         !plain || self.allowed.is_some() || self.mask.is_some()

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use ropeway_executor::{Batch, BlockId, Chunk, ExecutorError};
 
-use crate::kernels::{BLOCK, FED, NONE, PROMPT_ROWS, SEGMENT, TILES};
+use crate::kernels::{BLOCK, NO_INDEX, PROMPT_ROWS, SAMPLED_LAST_STEP, SEGMENT, SEGMENT_BLOCKS};
 use crate::shape::{ModelShape, RowClass, StepShape};
 
 /// Words of `PromptItem` and `DecodeItem` in `kernels/attend.cuh`.
@@ -113,25 +113,25 @@ impl Sections {
     }
 }
 
-/// What a step turned out to be.
+/// What decides which kernels a step launches; captured graphs are kept by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Filled {
+pub struct StepKind {
     /// Its class.
     pub class: RowClass,
     /// Whether it has pieces of prompts.
     pub prompts: bool,
     /// How its decoded rows attend.
-    pub decodes: Decodes,
+    pub decodes: DecodeStrategy,
 }
 
-impl Decodes {
+impl DecodeStrategy {
     /// How many there are.
     pub const KINDS: usize = Self::Segments as usize + 1;
 }
 
 /// How decoded rows attend. All ways give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Decodes {
+pub enum DecodeStrategy {
     /// There are none.
     None,
     /// Few rows of few segments: a block per row and KV head, all at once.
@@ -152,7 +152,7 @@ pub struct Filler<'a> {
     prompts: usize,
     picked_prompts: usize,
     decoded: usize,
-    whole: Option<Decodes>,
+    whole: Option<DecodeStrategy>,
     items: [usize; COUNT_WORDS / 2],
 }
 
@@ -164,7 +164,7 @@ impl<'a> Filler<'a> {
         words: &'a mut [u32],
         batch: &Batch,
         ranges: &mut Vec<Range<usize>>,
-    ) -> Result<Filled, ExecutorError> {
+    ) -> Result<StepKind, ExecutorError> {
         let mut filler = Self {
             sections,
             windows,
@@ -180,12 +180,12 @@ impl<'a> Filler<'a> {
         filler.used.clear();
         filler.tokens(batch);
         let placed = batch.chunks.iter().try_for_each(|chunk| filler.chunk(batch, chunk));
-        let filled = Filled {
+        let filled = StepKind {
             class: RowClass::of(batch.tokens.len()),
             prompts: filler.prompts > 0,
             decodes: match filler.decoded {
-                0 => Decodes::None,
-                _ => filler.whole.unwrap_or(Decodes::Segments),
+                0 => DecodeStrategy::None,
+                _ => filler.whole.unwrap_or(DecodeStrategy::Segments),
             },
         };
         if filler.whole.is_some() {
@@ -201,9 +201,9 @@ impl<'a> Filler<'a> {
         self.words[s.tokens()..][..count].copy_from_slice(&batch.tokens);
         self.words[s.tokens()..][count..s.class].fill(0);
         self.words[s.positions()..][..s.class].fill(0);
-        self.words[s.slots()..][..s.class].fill(NONE);
+        self.words[s.slots()..][..s.class].fill(NO_INDEX);
         for feed in &batch.feeds {
-            self.words[s.tokens() + feed.token] = FED | feed.row as u32;
+            self.words[s.tokens() + feed.token] = SAMPLED_LAST_STEP | feed.row as u32;
         }
         // Padding rows repeat the first picked row, whose attention is computed.
         let some = batch.rows.first().map_or(0, |row| row.token as u32);
@@ -248,7 +248,7 @@ impl<'a> Filler<'a> {
     fn decode(&mut self, chunk: &Chunk, table: &[BlockId]) -> bool {
         let keys = chunk.start + 1;
         let fits = |(items, window): (usize, &Option<usize>)| {
-            items + segments(*window, keys).len().max(TILES) <= self.sections.items
+            items + segments(*window, keys).len().max(SEGMENT_BLOCKS) <= self.sections.items
         };
         if !self.items.iter().copied().zip(self.windows).all(fits) {
             return false;
@@ -257,14 +257,14 @@ impl<'a> Filler<'a> {
             let (segments, item) = (segments(*window, keys), self.items[index]);
             for (at, segment) in segments.clone().enumerate() {
                 let what = [chunk.tokens.start, keys, segment, segments.len()];
-                self.item(index, item + at, what, &table[segment * TILES..]);
+                self.item(index, item + at, what, &table[segment * SEGMENT_BLOCKS..]);
             }
             self.items[index] += segments.len();
             let row_end = self.sections.items(index) + self.decoded * ITEM_WORDS + ROW_END;
             self.words[row_end] = self.items[index] as u32;
             if self.whole.is_some() {
-                self.clear_items(index, self.items[index]..item + TILES);
-                self.items[index] = item + TILES;
+                self.clear_items(index, self.items[index]..item + SEGMENT_BLOCKS);
+                self.items[index] = item + SEGMENT_BLOCKS;
             }
         }
         self.decoded += 1;
@@ -273,7 +273,7 @@ impl<'a> Filler<'a> {
 
     fn item(&mut self, window: usize, item: usize, what: [usize; 4], table: &[BlockId]) {
         let at = self.sections.items(window) + item * ITEM_WORDS;
-        let blocks = table.iter().take(TILES).map(|block| block.0).chain(std::iter::repeat(0));
+        let blocks = table.iter().take(SEGMENT_BLOCKS).map(|block| block.0).chain(std::iter::repeat(0));
         let values = what.into_iter().map(|value| value as u32).chain(blocks);
         for (word, value) in self.words[at..at + ITEM_WORDS].iter_mut().zip(values) {
             *word = value;
@@ -289,8 +289,8 @@ impl<'a> Filler<'a> {
     /// Rows that a class has beyond the step's own attend to nothing.
     fn pad_items(&mut self) {
         for window in 0..self.windows.len() {
-            self.clear_items(window, self.items[window]..self.sections.class * TILES);
-            self.items[window] = self.sections.class * TILES;
+            self.clear_items(window, self.items[window]..self.sections.class * SEGMENT_BLOCKS);
+            self.items[window] = self.sections.class * SEGMENT_BLOCKS;
         }
     }
 
@@ -318,7 +318,7 @@ impl<'a> Filler<'a> {
         let s = self.sections;
         for window in 0..s.windows {
             // Padding is no part of whole rows.
-            let items = if self.whole.is_some() { self.decoded * TILES } else { self.items[window] };
+            let items = if self.whole.is_some() { self.decoded * SEGMENT_BLOCKS } else { self.items[window] };
             let counts = [items as u32, self.prompts as u32];
             self.words[s.counts(window)..][..2].copy_from_slice(&counts);
             self.used.push(s.items(window)..s.items(window) + self.items[window] * ITEM_WORDS);
@@ -338,7 +338,7 @@ fn segments(window: Option<usize>, keys: usize) -> Range<usize> {
 }
 
 /// How whole rows of a step are taken, if they can be: all of it is decoded, and no row has many segments.
-fn whole_rows(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> Option<Decodes> {
+fn whole_rows(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> Option<DecodeStrategy> {
     if batch.chunks.iter().any(|chunk| chunk.tokens.len() > 1) {
         return None;
     }
@@ -346,11 +346,11 @@ fn whole_rows(sections: &Sections, windows: &[Option<usize>], batch: &Batch) -> 
         |chunk: &Chunk| windows.iter().map(|window| segments(*window, chunk.start + 1).len()).max();
     let most = batch.chunks.iter().filter_map(of_chunk).max()?;
     let kind = match sections.class {
-        rows if rows <= sections.few_rows => Decodes::Few,
-        rows if rows >= sections.many_rows => Decodes::Rows,
+        rows if rows <= sections.few_rows => DecodeStrategy::Few,
+        rows if rows >= sections.many_rows => DecodeStrategy::Rows,
         _ => return None,
     };
-    (most <= TILES && sections.class * TILES <= sections.items).then_some(kind)
+    (most <= SEGMENT_BLOCKS && sections.class * SEGMENT_BLOCKS <= sections.items).then_some(kind)
 }
 
 /// Sorts ranges, drops empty ones, and joins those with a short gap between them.
@@ -400,7 +400,7 @@ mod tests {
         branch_slices: 0,
     };
 
-    fn filled(batch: &Batch, items: usize, few_rows: usize) -> (Vec<u32>, Sections, Filled) {
+    fn filled(batch: &Batch, items: usize, few_rows: usize) -> (Vec<u32>, Sections, StepKind) {
         let many_rows = if few_rows == 0 { usize::MAX } else { few_rows + 1 };
         let step = StepShape { tokens: 512, rows: 8, items, table_entries: 1000, few_rows, many_rows };
         let sections = Sections::new(&MODEL, &step, RowClass::of(batch.tokens.len()));
@@ -417,7 +417,10 @@ mod tests {
         let table: Vec<BlockId> = (0..19).map(BlockId).collect();
         batch.push_chunk(&[7], 599, &table);
         let (words, s, filled) = filled(&batch, 64, 0);
-        assert_eq!((filled.decodes, filled.prompts, filled.class.rows()), (Decodes::Segments, false, 1));
+        assert_eq!(
+            (filled.decodes, filled.prompts, filled.class.rows()),
+            (DecodeStrategy::Segments, false, 1)
+        );
         assert_eq!(words[s.counts(0)], 5, "600 keys are five segments");
         assert_eq!(words[s.counts(1)], 2, "the last hundred lie in two");
         assert_eq!(words[s.items(1)..][..12], [0, 600, 3, 2, 12, 13, 14, 15, 2, 0, 0, 0]);
@@ -433,7 +436,7 @@ mod tests {
         batch.push_chunk(&[8], 299, &table);
         batch.sample_last(&SamplingParams::greedy(), History::default());
         let (words, s, filled) = filled(&batch, 4, 0);
-        assert!(filled.decodes == Decodes::Segments && filled.prompts);
+        assert!(filled.decodes == DecodeStrategy::Segments && filled.prompts);
         assert_eq!(words[s.prompts()..][..5], [1, 1, 299, 0, 300]);
         assert_eq!(words[s.picked_counts()..][..2], [0, 1]);
     }
@@ -445,15 +448,15 @@ mod tests {
         batch.push_chunk(&[7], 299, &table);
         batch.push_chunk(&[8], 10, &table);
         let (words, s, filled) = filled(&batch, 64, 16);
-        assert_eq!(filled.decodes, Decodes::Few);
-        assert_eq!(super::tests::filled(&batch, 64, 4).2.decodes, Decodes::Rows);
+        assert_eq!(filled.decodes, DecodeStrategy::Few);
+        assert_eq!(super::tests::filled(&batch, 64, 4).2.decodes, DecodeStrategy::Rows);
         assert_eq!(words[s.counts(0)], 8, "padding does not count");
         let segments: Vec<u32> = (0..12).map(|item| words[s.items(0) + item * 12 + 3]).collect();
         assert_eq!(segments, [3, 3, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         batch.push_chunk(&[9], 600, &table);
         assert_eq!(
             super::tests::filled(&batch, 64, 16).2.decodes,
-            Decodes::Segments,
+            DecodeStrategy::Segments,
             "five segments are too many"
         );
     }

@@ -7,8 +7,10 @@ use ropeway_executor::StepSizes;
 use ropeway_model::DecoderSpec;
 use ropeway_model::spec::MlpSpec;
 
+use crate::decodes::DecodeForm;
+use crate::driver::Properties;
 use crate::error::CudaError;
-use crate::kernels::{AttendShape, BLOCK, ROUTE_HEADS, SEGMENT, STRETCH, TILES};
+use crate::kernels::{AttendShape, BLOCK, PREPARE_QKV_HEADS, SEGMENT, SEGMENT_BLOCKS, STRETCH};
 use crate::kv::KvForm;
 use crate::plan::Plan;
 use crate::sections::MOST_WINDOWS;
@@ -19,20 +21,20 @@ const MEASURED: [usize; 30] = [
     3584, 4096, 4608, 5120, 5632, 6144, 6656, 7168, 8192,
 ];
 
-/// Rows up to which work is launched for these numbers, and how far apart further ones lie: on average, half of a gap is what a prompt's last
-/// piece is padded by.
-const COARSE: usize = 1024;
-const FINE: usize = 128;
+/// Up to `LISTED_UP_TO` rows, classes are the numbers of `MEASURED`; beyond, they lie `LARGE_CLASS_STEP` rows apart, and a prompt's last piece is padded by half of that on
+/// average.
+const LISTED_UP_TO: usize = 1024;
+const LARGE_CLASS_STEP: usize = 128;
 
 /// Row counts that work is launched for. Small steps are latency; above, rows that nobody asked for cost as much as others. A step of one row
 /// has its own class: products of packed weights read a good part less without the other rows of a tile.
 const CLASSES: [usize; 71] = {
     let (mut classes, mut index) = ([0; 71], 0);
     while index < classes.len() {
-        classes[index] = if index == 0 || classes[index - 1] < COARSE {
+        classes[index] = if index == 0 || classes[index - 1] < LISTED_UP_TO {
             MEASURED[index]
         } else {
-            classes[index - 1] + FINE
+            classes[index - 1] + LARGE_CLASS_STEP
         };
         index += 1;
     }
@@ -42,15 +44,12 @@ const CLASSES: [usize; 71] = {
 /// Most rows of a class whose launches are captured.
 const MOST_CAPTURED: usize = 768;
 
-/// Rows that buffers hold at least: the library multiplies as many in the smallest classes, too.
+/// Rows that every buffer holds at least: in classes of fewer rows, cuBLASLt still multiplies as many.
 pub const LEAST_ROWS: usize = 8;
 
-/// Blocks of attention's kernel for few rows that run at once: an H200 has 132 multiprocessors. Only speed depends on it.
-const FEW_BLOCKS: usize = 132;
-
-/// Units of a row and a KV head from which a warp takes all segments of each: with fewer, multiprocessors have too few warps to keep memory
-/// busy. One and a half for each of an H200's; by counting, not measured.
-const ROW_UNITS: usize = 198;
+/// Tenths of a warp per multiprocessor from which a warp takes all segments of a row and a KV head: with fewer, too few reads are in flight to
+/// keep memory busy. By counting, not measured.
+const ROW_WARPS: usize = 15;
 
 /// Query heads of a KV head that such a warp has room for, as in `attend_rows.cu`.
 const ROW_HEADS: usize = 8;
@@ -208,9 +207,9 @@ impl ModelShape {
         self.vocab.div_ceil(STRETCH)
     }
 
-    /// Blocks of `route` for one token.
-    pub fn route_blocks(&self) -> usize {
-        (self.heads + 2 * self.kv_heads).div_ceil(ROUTE_HEADS)
+    /// Blocks of `prepare_qkv` for one token.
+    pub fn prepare_qkv_blocks(&self) -> usize {
+        (self.heads + 2 * self.kv_heads).div_ceil(PREPARE_QKV_HEADS)
     }
 }
 
@@ -233,16 +232,24 @@ pub struct StepShape {
 
 impl StepShape {
     /// For steps of at most so many tokens and rows.
-    pub fn new(model: &ModelShape, attend: &AttendShape, tokens: usize, rows: usize) -> Self {
+    pub fn new(
+        model: &ModelShape,
+        device: &Properties,
+        tokens: usize,
+        rows: usize,
+    ) -> Result<Self, CudaError> {
+        let attend = AttendShape::new(model.head_dim, model.kv, DecodeForm::Threads, device.shared_bytes)?;
+        let multiprocessors = device.multiprocessors as usize;
         let tokens = RowClass::of(tokens.max(LEAST_ROWS)).measured().rows();
         let rows = RowClass::of(rows.min(tokens).max(LEAST_ROWS)).measured().rows();
         let most_segments = rows * model.context.div_ceil(SEGMENT);
-        let few_rows = attend.few_blocks * FEW_BLOCKS / (model.kv_heads * model.parts());
-        let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(TILES * rows);
+        let few_rows = attend.few_blocks * multiprocessors / (model.kv_heads * model.parts());
+        let items = (PARTIAL_BYTES / (model.queries() * 4)).min(most_segments).max(SEGMENT_BLOCKS * rows);
         let table_entries = ((rows + 64) * model.context.div_ceil(BLOCK)).min(MOST_TABLE_ENTRIES);
         let heads_fit = model.heads / model.kv_heads <= ROW_HEADS;
-        let many_rows = if heads_fit { ROW_UNITS.div_ceil(model.kv_heads) } else { usize::MAX };
-        Self { tokens, rows, items, table_entries, few_rows, many_rows }
+        let units = (multiprocessors * ROW_WARPS).div_ceil(10);
+        let many_rows = if heads_fit { units.div_ceil(model.kv_heads) } else { usize::MAX };
+        Ok(Self { tokens, rows, items, table_entries, few_rows, many_rows })
     }
 }
 
@@ -263,7 +270,7 @@ mod tests {
     #[test]
     fn large_classes_lie_close_together_and_are_computed_as_the_next_one_that_was_measured() {
         for rows in 1025..=8192 {
-            assert!(RowClass::of(rows).rows() < rows + FINE, "{rows}");
+            assert!(RowClass::of(rows).rows() < rows + LARGE_CLASS_STEP, "{rows}");
         }
         let measured = |rows| RowClass::of(rows).measured().rows();
         assert_eq!([700, 1024, 1025, 2256, 8192, 9000].map(measured), [768, 1024, 1280, 2560, 8192, 16384]);

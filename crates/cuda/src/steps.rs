@@ -13,16 +13,16 @@ use std::collections::{HashMap, VecDeque};
 use ropeway_executor::{Batch, BlockId, Guides, Limits, StepOutput};
 use ropeway_model::DecoderSpec;
 
-use crate::driver::{Buffer, Graph, Pinned, Shape};
+use crate::driver::{Buffer, Graph, LaunchShape, Pinned};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
-use crate::flight::{COPIES, Flight};
+use crate::flight::{COPIES, InFlightStep};
 use crate::guess;
-use crate::kernels::{BLOCK, CopyBlocks, MOST_ALTERNATIVES, SURVEY_STRETCHES, Sample};
-use crate::load::{self, Source};
+use crate::kernels::{ARGMAX_STRETCHES, BLOCK, CopyBlocks, MOST_ALTERNATIVES, Sample};
+use crate::load::{self, ModelSource};
 use crate::program::Program;
 use crate::sampling::PARAMETER_WORDS;
-use crate::sections::{Filled, Filler, Sections};
+use crate::sections::StepKind;
 use crate::shape::RowClass;
 use crate::transfers::Transfers;
 use crate::workspace::ADJUST_BLOCKS;
@@ -33,12 +33,12 @@ const AHEAD: usize = 1;
 /// What is on the device.
 pub(crate) struct Loaded {
     program: Program,
-    layers: HashMap<Filled, Graph>,
+    layers: HashMap<StepKind, Graph>,
     heads: HashMap<RowClass, Graph>,
     /// Memory of steps that are not in flight.
-    idle: Vec<Flight>,
+    idle: Vec<InFlightStep>,
     /// Steps in flight, the oldest first.
-    flying: VecDeque<Flight>,
+    in_flight: VecDeque<InFlightStep>,
     copies: Buffer,
     sample_words: Buffer,
     /// Where vectors come back to, once some were asked for.
@@ -51,15 +51,15 @@ impl Loaded {
     /// Brings a model onto a GPU.
     pub(crate) fn new(
         spec: &DecoderSpec,
-        source: &Source,
+        source: &ModelSource,
         options: &CudaOptions,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
         let program = load::load(spec, source, options, progress)?;
         let device = program.stream.device().clone();
         let (model, step) = (program.model, program.step);
-        let sections = Sections::new(&model, &step, RowClass::of(step.tokens));
-        let flight = |_| Flight::new(&device, &step, sections.bytes());
+        let sections = program.sections(RowClass::of(step.tokens));
+        let flight = |_| InFlightStep::new(&device, &step, sections.bytes());
         let limits = Limits {
             block_tokens: BLOCK,
             block_bytes: model.block_bytes(),
@@ -75,7 +75,7 @@ impl Loaded {
         };
         Ok(Self {
             idle: (0..=AHEAD).map(flight).collect::<Result<_, _>>()?,
-            flying: VecDeque::with_capacity(AHEAD + 1),
+            in_flight: VecDeque::with_capacity(AHEAD + 1),
             copies: device.allocate(COPIES * 8)?,
             sample_words: device.allocate(1 << 16)?,
             normed: None,
@@ -99,13 +99,13 @@ impl Loaded {
 
     /// Starts a step.
     pub(crate) fn launch(&mut self, batch: &Batch, guides: &dyn Guides) -> Result<(), CudaError> {
-        self.program.stream.device().enter()?;
+        self.program.stream.device().make_current()?;
         let Some(mut flight) = self.idle.pop() else {
-            return Err(CudaError::Shape("more steps in flight than there is memory for".into()));
+            return Err(CudaError::Step("more steps in flight than there is memory for".into()));
         };
         let queued = self.queue(&mut flight, batch, guides);
         if queued.is_ok() {
-            self.flying.push_back(flight);
+            self.in_flight.push_back(flight);
         } else {
             // What was queued of it is not read any more when its memory is used again.
             let _ = self.program.stream.synchronize();
@@ -115,8 +115,15 @@ impl Loaded {
     }
 
     /// Queues all of a step.
-    fn queue(&mut self, flight: &mut Flight, batch: &Batch, guides: &dyn Guides) -> Result<(), CudaError> {
-        let filled = (!batch.tokens.is_empty()).then(|| self.fill(flight, batch)).transpose()?;
+    fn queue(
+        &mut self,
+        flight: &mut InFlightStep,
+        batch: &Batch,
+        guides: &dyn Guides,
+    ) -> Result<(), CudaError> {
+        let filled = (!batch.tokens.is_empty())
+            .then(|| self.program.fill(batch, flight.arrays.words_mut(), &mut flight.ranges))
+            .transpose()?;
         self.program.stream.record(&flight.began)?;
         self.copy_blocks(flight, batch)?;
         if let Some(filled) = filled {
@@ -135,7 +142,7 @@ impl Loaded {
     }
 
     /// Copies blocks in their order: pairs that don't depend on each other together.
-    fn copy_blocks(&mut self, flight: &mut Flight, batch: &Batch) -> Result<(), CudaError> {
+    fn copy_blocks(&mut self, flight: &mut InFlightStep, batch: &Batch) -> Result<(), CudaError> {
         let Program { stream, kernels, kv, model, blocks, .. } = &self.program;
         let mut rest = &batch.copies[..];
         while !rest.is_empty() {
@@ -159,22 +166,17 @@ impl Loaded {
                 block_bytes: model.layer_block_bytes() as u32,
             };
             let grid = [now.len() as u32, model.layers as u32, 1];
-            stream.launch(&kernels.copy_blocks, Shape { grid, threads: 256, shared_bytes: 0 }, &arguments)?;
+            stream.launch(
+                &kernels.copy_blocks,
+                LaunchShape { grid, threads: 256, shared_bytes: 0 },
+                &arguments,
+            )?;
             rest = later;
         }
         Ok(())
     }
 
-    /// Fills the step's arrays on the host.
-    fn fill(&self, flight: &mut Flight, batch: &Batch) -> Result<Filled, CudaError> {
-        let program = &self.program;
-        let sections = Sections::new(&program.model, &program.step, RowClass::of(batch.tokens.len()));
-        let words = flight.arrays.words_mut();
-        Filler::fill(sections, &program.plan.windows, words, batch, &mut flight.ranges)
-            .map_err(|error| CudaError::Shape(error.to_string()))
-    }
-
-    fn queue_layers(&mut self, flight: &Flight, filled: Filled) -> Result<(), CudaError> {
+    fn queue_layers(&mut self, flight: &InFlightStep, filled: StepKind) -> Result<(), CudaError> {
         let program = &self.program;
         for range in &flight.ranges {
             let (first, bytes) = (range.start * 4, range.len() * 4);
@@ -199,7 +201,7 @@ impl Loaded {
         Ok(program.stream.launch_graph(graph)?)
     }
 
-    fn queue_sampling(&mut self, flight: &mut Flight, rows: usize) -> Result<(), CudaError> {
+    fn queue_sampling(&mut self, flight: &mut InFlightStep, rows: usize) -> Result<(), CudaError> {
         let Program { stream, kernels, workspace, model, constants, .. } = &self.program;
         let bytes = flight.sampling.words().len() * 4;
         if bytes > flight.sample_words.bytes().len() {
@@ -216,13 +218,13 @@ impl Loaded {
         debug_assert!(words.len() >= rows * PARAMETER_WORDS);
         let arguments = Sample {
             logits: workspace.logits,
-            changed: workspace.changed,
+            adjusted_logits: workspace.adjusted_logits,
             rows: place,
             words: place,
-            picks: place.plus(flight.sampling.picks_at() * 4),
+            adjusted_rows: place.plus(flight.sampling.adjusted_rows_at() * 4),
             marks: workspace.marks,
             peaks: workspace.peaks,
-            changed_peaks: workspace.changed_peaks,
+            adjusted_peaks: workspace.adjusted_peaks,
             chosen_before: workspace.chosen,
             chosen: workspace.chosen,
             outcomes: workspace.outcomes,
@@ -232,15 +234,18 @@ impl Loaded {
             adjusted: flight.sampling.adjusted() as u32,
             cap: constants.logit_cap,
         };
-        let shape =
-            |x: usize, y: usize, threads| Shape { grid: [x as u32, y as u32, 1], threads, shared_bytes: 0 };
-        let survey = shape(model.stretches().div_ceil(SURVEY_STRETCHES), rows, SURVEY_STRETCHES as u32 * 32);
-        stream.launch(&kernels.survey, survey, &arguments)?;
+        let shape = |x: usize, y: usize, threads| LaunchShape {
+            grid: [x as u32, y as u32, 1],
+            threads,
+            shared_bytes: 0,
+        };
+        let argmax = shape(model.stretches().div_ceil(ARGMAX_STRETCHES), rows, ARGMAX_STRETCHES as u32 * 32);
+        stream.launch(&kernels.partial_argmax, argmax, &arguments)?;
         let adjusted = flight.sampling.adjusted();
         if adjusted > 0 {
             stream.launch(&kernels.adjust, shape(adjusted.min(ADJUST_BLOCKS), 1, 1024), &arguments)?;
         }
-        stream.launch(&kernels.choose, shape(rows, 1, 1024), &arguments)?;
+        stream.launch(&kernels.sample_tokens, shape(rows, 1, 1024), &arguments)?;
         stream.download(&mut flight.outcomes, workspace.outcomes, rows * 16)?;
         if flight.sampling.has_alternatives() {
             let bytes = rows * MOST_ALTERNATIVES * 8;
@@ -250,12 +255,13 @@ impl Loaded {
     }
 
     /// Runs the layers of a batch, and reads the normed residual stream of its rows.
-    pub(crate) fn vectors(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, CudaError> {
-        self.program.stream.device().enter()?;
+    pub(crate) fn hidden_states(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, CudaError> {
+        self.program.stream.device().make_current()?;
         let Some(mut flight) = self.idle.pop() else {
-            return Err(CudaError::Shape("more steps in flight than there is memory for".into()));
+            return Err(CudaError::Step("more steps in flight than there is memory for".into()));
         };
-        let queued = self.fill(&mut flight, batch).and_then(|filled| self.queue_layers(&flight, filled));
+        let filled = self.program.fill(batch, flight.arrays.words_mut(), &mut flight.ranges);
+        let queued = filled.and_then(|filled| self.queue_layers(&flight, filled));
         self.idle.push(flight);
         queued?;
         let Program { stream, model, workspace, .. } = &self.program;
@@ -275,8 +281,8 @@ impl Loaded {
 
     /// Waits for the oldest step in flight, and reads its results.
     pub(crate) fn collect(&mut self, guides: &dyn Guides, output: &mut StepOutput) -> Result<(), CudaError> {
-        let Some(mut flight) = self.flying.pop_front() else { return Ok(()) };
-        self.program.stream.device().enter()?;
+        let Some(mut flight) = self.in_flight.pop_front() else { return Ok(()) };
+        self.program.stream.device().make_current()?;
         let waited = flight.wait();
         if let Ok(device) = waited {
             output.device = device;
@@ -286,20 +292,20 @@ impl Loaded {
         if waited.is_err() {
             // What was launched after a step that failed is void.
             let _ = self.program.stream.synchronize();
-            self.idle.extend(self.flying.drain(..));
+            self.idle.extend(self.in_flight.drain(..));
         }
         Ok(waited.map(drop)?)
     }
 
     /// Writes what a block holds into `bytes`.
     pub(crate) fn export(&mut self, block: BlockId, bytes: &mut [u8]) -> Result<(), CudaError> {
-        self.program.stream.device().enter()?;
+        self.program.stream.device().make_current()?;
         self.transfers.export(&self.program, block, bytes)
     }
 
     /// Makes a block hold `bytes`.
     pub(crate) fn import(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), CudaError> {
-        self.program.stream.device().enter()?;
+        self.program.stream.device().make_current()?;
         self.transfers.import(&self.program, block, bytes)
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn in_turn<'a>(
     Ok(seconds)
 }
 
-/// The middle one of some times; of none, for ever.
+/// The median of some seconds; infinity if there are none.
 pub(crate) fn median(seconds: &[f64]) -> f64 {
     let mut sorted = seconds.to_vec();
     sorted.sort_by(f64::total_cmp);

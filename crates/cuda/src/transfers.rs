@@ -8,7 +8,7 @@
 
 use ropeway_executor::BlockId;
 
-use crate::driver::{Buffer, Device, DriverError, Event, Pinned, Shape, Stream};
+use crate::driver::{Buffer, Device, DriverError, Event, LaunchShape, Pinned, Stream};
 use crate::error::CudaError;
 use crate::kernels::MoveBlock;
 use crate::program::Program;
@@ -109,6 +109,6 @@ fn move_block(
         block: block.0,
         into_pool: direction as u32,
     };
-    let shape = Shape { grid: [PARTS, model.layers as u32, 1], threads: 256, shared_bytes: 0 };
+    let shape = LaunchShape { grid: [PARTS, model.layers as u32, 1], threads: 256, shared_bytes: 0 };
     stream.launch(&kernels.move_block, shape, &arguments)
 }

@@ -12,17 +12,17 @@ use ropeway_model::tensors::{DecoderTensors, GatedTensors};
 use ropeway_model::{DecoderSpec, LoadError, Quantize, RopeTable};
 use ropeway_weights::{Checkpoint, Tensor};
 
-use crate::driver::{Address, Buffer, Device, Event, Pinned, Shape, Stream};
+use crate::driver::{Address, Buffer, Device, Event, LaunchShape, Pinned, Stream};
 use crate::error::CudaError;
 use crate::kernels::{ProductKernels, Randomise};
 use crate::packed::{self, Packing};
 use crate::plan::{Form, MatrixId, MatrixPlan, MatrixRole, Plan, VectorId, VectorPlan, VectorRole, aligned};
 
 /// Bytes of one piece of the ring: long enough for copies at full speed.
-pub(crate) const PIECE: usize = 32 << 20;
+pub(crate) const STAGING_BYTES: usize = 32 << 20;
 
 /// Pieces of the ring: one is copied while others are filled.
-const PIECES: usize = 3;
+const STAGING_BUFFERS: usize = 3;
 
 /// Where weights come from.
 pub enum WeightSource<'a> {
@@ -119,7 +119,7 @@ fn randomise(
     let count = matrix.values() as u64;
     // The variance of a product stays that of its inputs.
     let amount = (3.0 / matrix.inputs as f32).sqrt();
-    let shape = Shape { grid: [1024, 1, 1], threads: 256, shared_bytes: 0 };
+    let shape = LaunchShape { grid: [1024, 1, 1], threads: 256, shared_bytes: 0 };
     Ok(stream.launch(&kernels.randomise, shape, &Randomise { values, count, seed, amount })?)
 }
 
@@ -193,13 +193,13 @@ fn vector_values(
             read_rows(&tensors.tensor(Role::Layer(layer, Part::Router), shape)?)
         }
         VectorRole::FinalNorm => offset(tensors.vector(Role::FinalNorm, len)?, spec),
-        VectorRole::Angles(rope) => angles(&spec.ropes[rope], spec.context),
+        VectorRole::CosSin(rope) => cos_sin(&spec.ropes[rope], spec.context),
     })
 }
 
 fn made_up_vector(spec: &DecoderSpec, vector: &VectorPlan) -> Vec<f32> {
     match vector.role {
-        VectorRole::Angles(rope) => angles(&spec.ropes[rope], spec.context),
+        VectorRole::CosSin(rope) => cos_sin(&spec.ropes[rope], spec.context),
         VectorRole::QkvBias(_)
         | VectorRole::OutputBias(_)
         | VectorRole::GateUpBias(_)
@@ -229,7 +229,7 @@ fn read_rows(tensor: &Tensor) -> Vec<f32> {
 }
 
 /// `[position][cosines | sines]` of a rope.
-pub(crate) fn angles(rope: &RopeSpec, positions: usize) -> Vec<f32> {
+pub(crate) fn cos_sin(rope: &RopeSpec, positions: usize) -> Vec<f32> {
     let table = RopeTable::new(rope, positions);
     let pairs = table.pairs();
     let mut out = vec![0.0; positions * 2 * pairs];
@@ -260,8 +260,8 @@ impl<'a> Ring<'a> {
     /// A ring of pinned memory.
     pub(crate) fn new(stream: &'a Stream) -> Result<Self, CudaError> {
         let device: &Device = stream.device();
-        let piece = |_| Ok::<_, CudaError>((device.allocate_pinned(PIECE)?, device.event()?));
-        Ok(Self { stream, pieces: (0..PIECES).map(piece).collect::<Result<_, _>>()?, next: 0 })
+        let piece = |_| Ok::<_, CudaError>((device.allocate_pinned(STAGING_BYTES)?, device.event()?));
+        Ok(Self { stream, pieces: (0..STAGING_BUFFERS).map(piece).collect::<Result<_, _>>()?, next: 0 })
     }
 
     /// Waits for the oldest piece, has `fill` write into it, and copies as many bytes as it says.
@@ -275,7 +275,7 @@ impl<'a> Ring<'a> {
         let bytes = fill(piece.bytes_mut());
         self.stream.upload(to, piece, 0, bytes)?;
         self.stream.record(event)?;
-        self.next = (self.next + 1) % PIECES;
+        self.next = (self.next + 1) % STAGING_BUFFERS;
         Ok(bytes)
     }
 
@@ -284,7 +284,7 @@ impl<'a> Ring<'a> {
         let mut at = 0;
         for tensor in tensors {
             let row_bytes = tensor.cols() * 2;
-            let step = (PIECE / row_bytes).max(1);
+            let step = (STAGING_BYTES / row_bytes).max(1);
             for first in (0..tensor.rows()).step_by(step) {
                 let rows = step.min(tensor.rows() - first);
                 at += self.pass(to.plus(at), |piece| {
@@ -298,8 +298,8 @@ impl<'a> Ring<'a> {
 
     /// Writes values as they are.
     pub(crate) fn write_values(&mut self, to: Address, values: &[f32]) -> Result<(), CudaError> {
-        for (index, values) in values.chunks(PIECE / 4).enumerate() {
-            self.pass(to.plus(index * PIECE), |piece| {
+        for (index, values) in values.chunks(STAGING_BYTES / 4).enumerate() {
+            self.pass(to.plus(index * STAGING_BYTES), |piece| {
                 for (bytes, value) in piece.chunks_exact_mut(4).zip(values) {
                     bytes.copy_from_slice(&value.to_le_bytes());
                 }

@@ -33,7 +33,7 @@ pub struct Workspace {
     pub gate_up: Address,
     pub gated: Address,
     pub logits: Address,
-    pub changed: Address,
+    pub adjusted_logits: Address,
     pub expert_results: Address,
     pub expert_logits: Address,
     pub experts_of: Address,
@@ -42,7 +42,7 @@ pub struct Workspace {
     pub expert_counts: Address,
     pub expert_work: Address,
     pub partial_values: Address,
-    pub partial_scales: Address,
+    pub partial_stats: Address,
     /// Counters, zero between launches: of products' tiles, of sampling's marks.
     pub product_finished: Address,
     pub marks: Address,
@@ -50,7 +50,7 @@ pub struct Workspace {
     /// A packed matrix as bf16, for the library.
     pub unpacked: Address,
     pub peaks: Address,
-    pub changed_peaks: Address,
+    pub adjusted_peaks: Address,
     pub chosen: Address,
     pub outcomes: Address,
     pub alternatives: Address,
@@ -59,14 +59,14 @@ pub struct Workspace {
 }
 
 /// Cuts one allocation into places.
-pub(crate) struct Cutter {
+pub(crate) struct BumpAllocator {
     pub(crate) base: u64,
     pub(crate) used: usize,
 }
 
-impl Cutter {
+impl BumpAllocator {
     /// The next place.
-    pub(crate) fn take(&mut self, bytes: usize) -> Address {
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Address {
         let address = Address(self.base + self.used as u64);
         self.used += bytes.next_multiple_of(256);
         address
@@ -76,9 +76,9 @@ impl Cutter {
 impl Workspace {
     /// Bytes that it takes.
     pub fn bytes(model: &ModelShape, step: &StepShape) -> usize {
-        let mut cutter = Cutter { base: 0, used: 0 };
-        Self::cut(model, step, &mut cutter);
-        cutter.used
+        let mut allocator = BumpAllocator { base: 0, used: 0 };
+        Self::cut(model, step, &mut allocator);
+        allocator.used
     }
 
     /// Cuts `buffer` up, and clears it.
@@ -88,16 +88,16 @@ impl Workspace {
         buffer: &Buffer,
         stream: &Stream,
     ) -> Result<Self, CudaError> {
-        let mut cutter = Cutter { base: buffer.address().0, used: 0 };
-        let workspace = Self::cut(model, step, &mut cutter);
-        stream.fill(buffer.address(), 0, buffer.bytes())?;
+        let mut allocator = BumpAllocator { base: buffer.address().0, used: 0 };
+        let workspace = Self::cut(model, step, &mut allocator);
+        stream.memset(buffer.address(), 0, buffer.bytes())?;
         Ok(workspace)
     }
 
-    fn cut(model: &ModelShape, step: &StepShape, cutter: &mut Cutter) -> Self {
+    fn cut(model: &ModelShape, step: &StepShape, allocator: &mut BumpAllocator) -> Self {
         let (tokens, rows, pairs) = (step.tokens, step.rows, step.tokens * model.top_k);
         let product_bytes = PRODUCT_BYTES + model.branch_slices * tokens * model.hidden * 4;
-        let mut take = |bytes| cutter.take(bytes);
+        let mut take = |bytes| allocator.allocate(bytes);
         Self {
             hidden: take(tokens * model.hidden * 4),
             normed: take(tokens * model.hidden * 2),
@@ -110,7 +110,7 @@ impl Workspace {
             gate_up: take(tokens * 2 * model.gated * 2),
             gated: take(tokens * model.gated * 2),
             logits: take(rows * model.vocab * 4),
-            changed: take(rows * model.vocab * 4),
+            adjusted_logits: take(rows * model.vocab * 4),
             expert_results: take(pairs * model.hidden * 4),
             expert_logits: take(tokens * model.experts * 4),
             experts_of: take(pairs * 4),
@@ -120,13 +120,13 @@ impl Workspace {
             // Where tiles have 8 rows, and fewer where they have more.
             expert_work: take((pairs / 8 + model.experts).min(pairs) * 16),
             partial_values: take(step.items * model.queries() * 4),
-            partial_scales: take(step.items * model.heads * 8),
+            partial_stats: take(step.items * model.heads * 8),
             product_finished: take(PRODUCT_TILES * 4),
             marks: take(ADJUST_BLOCKS * model.vocab * 4),
             product_scratch: Scratch { address: take(product_bytes), bytes: product_bytes },
             unpacked: take(model.unpacked),
             peaks: take(rows * model.stretches() * 8),
-            changed_peaks: take(rows * 8),
+            adjusted_peaks: take(rows * 8),
             chosen: take(rows * 4),
             outcomes: take(rows * 16),
             alternatives: take(rows * MOST_ALTERNATIVES * 8),

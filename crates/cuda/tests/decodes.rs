@@ -7,8 +7,8 @@ use ropeway_cuda::decodes::DecodeForm;
 use ropeway_cuda::decodes::choice::Measured;
 use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::prompts::PromptForm;
-use ropeway_cuda::prompts::trial::{Bounds, Laboratory, Piece, Trial};
-use ropeway_cuda::sections::Decodes;
+use ropeway_cuda::prompts::trial::{AttentionBench, AttentionCase, Bounds, Piece};
+use ropeway_cuda::sections::DecodeStrategy;
 use ropeway_cuda::{CudaExecutor, CudaOptions};
 use ropeway_model::DecoderSpec;
 
@@ -18,7 +18,7 @@ fn rows(keys: &[usize]) -> Vec<Piece> {
 }
 
 /// Compares the decoded rows of two layers with the same rows as prompts; how they were decoded.
-fn compare(laboratory: &Laboratory, trial: &Trial) -> Decodes {
+fn compare(laboratory: &AttentionBench, trial: &AttentionCase) -> DecodeStrategy {
     let stream = &laboratory.stream;
     let as_prompts = trial.upload_as_prompts(stream).expect("memory");
     let prompt_kernel = laboratory.kernel(PromptForm::Warps, trial).expect("a kernel");
@@ -43,14 +43,14 @@ fn every_form_is_timed_and_right_for_every_kind_of_step_of_a_model() {
         "rope_theta": 10_000.0, "tie_word_embeddings": true, "hidden_act": "silu"
     });
     let spec = DecoderSpec::from_hugging_face(&config).expect("a model");
-    let options = CudaOptions { step_rows: 8, copy_engine: true, ..options };
+    let options = CudaOptions { step_rows: 8, tma: true, ..options };
     let executor = CudaExecutor::random(spec, 1, options).expect("a model");
     let decodes = &executor.program().expect("a device").kernels.attend_decode;
     let measured = decodes.measured();
     assert!(measured.iter().all(|measured| measured.right && measured.seconds > 0.0), "{measured:?}");
     let kinds: Vec<_> = measured.iter().map(|measured| (measured.decodes, measured.form)).collect();
-    for kind in [Decodes::Few, Decodes::Segments] {
-        for form in [DecodeForm::Threads, DecodeForm::CopyEngine] {
+    for kind in [DecodeStrategy::Few, DecodeStrategy::Rows, DecodeStrategy::Segments] {
+        for form in [DecodeForm::Threads, DecodeForm::Tma] {
             assert!(kinds.contains(&(kind, form)), "{kinds:?}");
         }
         let fastest = |one: &&Measured, other: &&Measured| one.seconds.total_cmp(&other.seconds);
@@ -59,7 +59,7 @@ fn every_form_is_timed_and_right_for_every_kind_of_step_of_a_model() {
     }
 }
 
-const TRIAL: Trial = Trial {
+const TRIAL: AttentionCase = AttentionCase {
     heads: 4,
     kv_heads: 4,
     head_dim: 128,
@@ -73,15 +73,16 @@ const TRIAL: Trial = Trial {
 #[test]
 fn every_kernel_that_numbers_of_rows_and_segments_ask_for_gives_the_bits_of_a_prompt() {
     let Some(options) = emulator::options() else { return };
-    let laboratory = Laboratory::open(&options).expect("a GPU");
-    for (count, keys, wanted) in [
-        (1, 300, Decodes::Few),
-        (40, 70, Decodes::Segments),
-        (50, 70, Decodes::Rows),
-        (50, 200, Decodes::Rows),
-        (2, 700, Decodes::Segments),
+    let laboratory = AttentionBench::open(&options).expect("a GPU");
+    // The emulated GPU has three multiprocessors: a few rows have up to three units, many at least five.
+    for (kv_heads, count, keys, wanted) in [
+        (1, 1, 300, DecodeStrategy::Few),
+        (4, 1, 70, DecodeStrategy::Segments),
+        (1, 7, 70, DecodeStrategy::Rows),
+        (1, 7, 200, DecodeStrategy::Rows),
+        (1, 2, 700, DecodeStrategy::Segments),
     ] {
-        let trial = Trial { pieces: rows(&vec![keys; count]), ..TRIAL };
+        let trial = AttentionCase { kv_heads, pieces: rows(&vec![keys; count]), ..TRIAL };
         assert_eq!(compare(&laboratory, &trial), wanted);
     }
 }
@@ -89,11 +90,12 @@ fn every_kernel_that_numbers_of_rows_and_segments_ask_for_gives_the_bits_of_a_pr
 #[test]
 fn decoded_rows_have_the_bits_of_a_prompt_for_random_heads_windows_caps_and_lengths() {
     let Some(options) = emulator::options() else { return };
-    let laboratory = Laboratory::open(&options).expect("a GPU");
+    let laboratory = AttentionBench::open(&options).expect("a GPU");
     let mut by_segments = 0;
     for seed in 0..8 {
-        let trial = Trial::random_decodes(seed, Bounds { kv_heads: 2, group: 3, tokens: 1000, pieces: 2 });
-        by_segments += usize::from(compare(&laboratory, &trial) == Decodes::Segments);
+        let trial =
+            AttentionCase::random_decodes(seed, Bounds { kv_heads: 2, group: 3, tokens: 1000, pieces: 2 });
+        by_segments += usize::from(compare(&laboratory, &trial) == DecodeStrategy::Segments);
     }
     assert!(by_segments >= 2, "{by_segments} of the cases have many segments");
 }
@@ -101,21 +103,21 @@ fn decoded_rows_have_the_bits_of_a_prompt_for_random_heads_windows_caps_and_leng
 #[test]
 fn rows_of_one_segment_and_of_more_than_a_warp_merges_at_once_share_a_step() {
     let Some(options) = emulator::options() else { return };
-    let laboratory = Laboratory::open(&options).expect("a GPU");
+    let laboratory = AttentionBench::open(&options).expect("a GPU");
     for kv in KvForm::ALL {
         // 71 segments are merged in three turns, 32 in one, 33 in two.
         let pieces = rows(&[5, 71 * 128 - 3, 128, 32 * 128, 129, 33 * 128]);
-        let trial = Trial { heads: 3, kv_heads: 1, head_dim: 16, pieces, kv, ..TRIAL };
-        assert_eq!(compare(&laboratory, &trial), Decodes::Segments);
+        let trial = AttentionCase { heads: 3, kv_heads: 1, head_dim: 16, pieces, kv, ..TRIAL };
+        assert_eq!(compare(&laboratory, &trial), DecodeStrategy::Segments);
     }
 }
 
 #[test]
 fn groups_of_more_than_8_heads_attend_by_segments_where_a_warp_would_take_a_row() {
     let Some(options) = emulator::options() else { return };
-    let laboratory = Laboratory::open(&options).expect("a GPU");
-    for (heads, wanted) in [(64, Decodes::Rows), (72, Decodes::Segments)] {
-        let trial = Trial { heads, kv_heads: 8, head_dim: 16, pieces: rows(&[140; 34]), ..TRIAL };
+    let laboratory = AttentionBench::open(&options).expect("a GPU");
+    for (heads, wanted) in [(64, DecodeStrategy::Rows), (72, DecodeStrategy::Segments)] {
+        let trial = AttentionCase { heads, kv_heads: 8, head_dim: 16, pieces: rows(&[140; 3]), ..TRIAL };
         assert_eq!(compare(&laboratory, &trial), wanted);
     }
 }
@@ -123,9 +125,10 @@ fn groups_of_more_than_8_heads_attend_by_segments_where_a_warp_would_take_a_row(
 #[test]
 fn groups_of_more_than_16_heads_are_computed_in_parts() {
     let Some(options) = emulator::options() else { return };
-    let laboratory = Laboratory::open(&options).expect("a GPU");
+    let laboratory = AttentionBench::open(&options).expect("a GPU");
     for (heads, window) in [(40, None), (32, Some(600))] {
-        let trial = Trial { heads, kv_heads: 2, head_dim: 16, window, pieces: rows(&[700, 650]), ..TRIAL };
-        assert_eq!(compare(&laboratory, &trial), Decodes::Segments);
+        let trial =
+            AttentionCase { heads, kv_heads: 2, head_dim: 16, window, pieces: rows(&[700, 650]), ..TRIAL };
+        assert_eq!(compare(&laboratory, &trial), DecodeStrategy::Segments);
     }
 }

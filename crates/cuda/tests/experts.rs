@@ -3,9 +3,10 @@
 mod emulator;
 
 use emulator::bench::{Bench, Random};
-use ropeway_cuda::driver::{Address, Buffer, Shape};
+use ropeway_cuda::driver::{Address, Buffer, LaunchShape};
 use ropeway_cuda::kernels::{
-    Combine, ExpertKernels, ExpertTiles, Linear, LinearKernel, Lists, PickExperts, Router, RouterKernel,
+    Combine, ExpertKernels, ExpertTiles, Linear, LinearKernel, Router, RouterKernel, SortByExpert,
+    TopkExperts,
 };
 
 const EPS: f32 = 1e-6;
@@ -165,7 +166,7 @@ impl Choice {
         let logits = bench.upload(&bytes(&bits(logits)));
         let [experts_of, weights] = [(); 2].map(|()| bench.upload(&vec![0xff; rows * top_k * 4]));
         let counts = bench.zeros(experts * 4);
-        let arguments = PickExperts {
+        let arguments = TopkExperts {
             logits: logits.address(),
             experts_of: experts_of.address(),
             weights: weights.address(),
@@ -177,8 +178,8 @@ impl Choice {
             top_k: top_k as u32,
             normalise: u32::from(normalise),
         };
-        let shape = ExpertKernels::pick_shape(rows, experts);
-        bench.stream.launch(&bench.kernels.experts.pick, shape, &arguments).expect("a launch");
+        let shape = ExpertKernels::topk_shape(rows, experts);
+        bench.stream.launch(&bench.kernels.experts.topk, shape, &arguments).expect("a launch");
         let [experts, weights, counts] =
             [&experts_of, &weights, &counts].map(|all| words(&bench.download(all)));
         Choices { experts, weights, counts }
@@ -231,7 +232,7 @@ fn listed(bench: &Bench, experts_of: &[u32], experts: usize, tile: usize) -> Lis
     }
     let [given, counts] = [experts_of, &counts].map(|words| bench.upload(&bytes(words)));
     let listed = Listed::blank(bench, pairs, tiles);
-    let arguments = Lists {
+    let arguments = SortByExpert {
         experts_of: given.address(),
         counts: counts.address(),
         lists: listed.lists.address(),
@@ -241,8 +242,8 @@ fn listed(bench: &Bench, experts_of: &[u32], experts: usize, tile: usize) -> Lis
         tile: tile as u32,
         items: tiles.most as u32,
     };
-    let shape = ExpertKernels::lists_shape(pairs, experts);
-    bench.stream.launch(&bench.kernels.experts.lists, shape, &arguments).expect("a launch");
+    let shape = ExpertKernels::sort_shape(pairs, experts);
+    bench.stream.launch(&bench.kernels.experts.sort, shape, &arguments).expect("a launch");
     listed
 }
 
@@ -325,7 +326,7 @@ impl Product<'_> {
     fn run(&self, kernel: &LinearKernel, given: Linear, items: usize) -> Vec<u32> {
         let y = self.bench.upload(&vec![0xff; given.rows as usize * self.outputs * 4]);
         let grid = [self.outputs.div_ceil(kernel.outputs), 1, items].map(|side| side as u32);
-        let shape = Shape { grid, threads: kernel.threads, shared_bytes: kernel.shared };
+        let shape = LaunchShape { grid, threads: kernel.threads, shared_bytes: kernel.shared };
         let arguments = Linear { y: y.address(), ..given };
         self.bench.stream.launch(&kernel.f32, shape, &arguments).expect("a launch");
         words(&self.bench.download(&y))
@@ -340,14 +341,14 @@ impl Product<'_> {
     /// Every pair by its expert; two pairs share a row.
     fn of_pairs(&self, kernel: &LinearKernel, pairs: usize, listed: &Listed) -> Vec<u32> {
         let (lists, work) = (listed.lists.address(), listed.work.address());
-        let arguments = Linear { lists, work, input_share: 2, ..self.arguments(pairs) };
+        let arguments = Linear { lists, work, rows_per_input: 2, ..self.arguments(pairs) };
         self.run(kernel, arguments, listed.tiles.most)
     }
 
     fn arguments(&self, rows: usize) -> Linear {
         Linear {
             w: self.w.address(),
-            units: Address::NULL,
+            strip_scales: Address::NULL,
             x: self.x.address(),
             y: Address::NULL,
             partial: Address::NULL,
@@ -358,8 +359,8 @@ impl Product<'_> {
             rows: rows as u32,
             k: self.inputs as u32,
             slices: 1,
-            input_share: 1,
-            narrowed: 0,
+            rows_per_input: 1,
+            bf16_results: 0,
         }
     }
 }

@@ -6,11 +6,11 @@ mod emulator;
 use std::path::Path;
 
 use emulator::bench::{Bench, Random};
-use ropeway_cuda::driver::{Address, Buffer, Shape};
+use ropeway_cuda::driver::{Address, Buffer, LaunchShape};
 use ropeway_cuda::kernels::{Linear, LinearKernel};
 use ropeway_cuda::packed::{EmbedPacked, PackedForm, Strip, Unpack};
 use ropeway_cuda::plan::{Form, Results};
-use ropeway_cuda::products::trial::{Laboratory, Trial};
+use ropeway_cuda::products::trial::{ProductBench, ProductCase};
 use ropeway_weights::{Bits, Checkpoint, Form as TensorForm, Tensor};
 
 /// Copies of a matrix of random quants, packed, with what each weight is in exact f32.
@@ -26,7 +26,7 @@ struct Matrix {
 impl Matrix {
     fn random(random: &mut Random, form: PackedForm, [copies, outputs, inputs]: [usize; 3]) -> Self {
         let top = if form.bits == Bits::Four { 16 } else { 256 };
-        let (mut bytes, mut units, mut exact) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bytes, mut strip_scales, mut exact) = (Vec::new(), Vec::new(), Vec::new());
         let mut record = vec![0; form.strip_bytes(inputs)];
         for first in (0..copies).flat_map(|_| (0..outputs).step_by(16)) {
             let mut strip = Strip::new(form, inputs);
@@ -41,14 +41,14 @@ impl Matrix {
                     exact.push(row.scales[group].mul_add(f32::from(*quant), row.mins[group]));
                 }
             }
-            units.push(strip.pack(&mut record));
+            strip_scales.push(strip.pack(&mut record));
             bytes.extend_from_slice(&record);
         }
-        bytes.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+        bytes.extend(strip_scales.iter().flat_map(|strip_scale| strip_scale.to_le_bytes()));
         Self { form, copies, outputs, inputs, bytes, exact }
     }
 
-    fn units(&self, at: Address, copy: usize) -> Address {
+    fn strip_scales(&self, at: Address, copy: usize) -> Address {
         at.plus(self.copies * self.form.records_bytes(self.outputs, self.inputs))
             .plus(copy * self.outputs.div_ceil(16) * 4)
     }
@@ -59,14 +59,14 @@ impl Matrix {
         for copy in 0..self.copies {
             let arguments = Unpack {
                 w: packed.address().plus(copy * self.form.records_bytes(self.outputs, self.inputs)),
-                units: self.units(packed.address(), copy),
+                strip_scales: self.strip_scales(packed.address(), copy),
                 out: out.address().plus(copy * self.outputs * self.inputs * 2),
                 n: self.outputs as u32,
                 k: self.inputs as u32,
             };
             let grid = [self.outputs.div_ceil(16) as u32, self.inputs.div_ceil(256) as u32, 1];
             let unpack = &bench.kernels.products.packed(self.form).unpack;
-            let shape = Shape { grid, threads: 128, shared_bytes: 0 };
+            let shape = LaunchShape { grid, threads: 128, shared_bytes: 0 };
             bench.stream.launch(unpack, shape, &arguments).expect("a launch");
         }
         out
@@ -130,8 +130,8 @@ fn there_and_back(bench: &Bench, tensor: &Tensor) -> [Vec<f32>; 2] {
     let mut strip = Strip::new(form, inputs);
     (0..outputs).for_each(|row| strip.read(row, tensor, row, None));
     let mut bytes = vec![0; form.strip_bytes(inputs)];
-    let unit = strip.pack(&mut bytes);
-    bytes.extend(unit.to_le_bytes());
+    let strip_scale = strip.pack(&mut bytes);
+    bytes.extend(strip_scale.to_le_bytes());
     let mut exact = vec![0.0; outputs * inputs];
     exact.chunks_exact_mut(inputs).enumerate().for_each(|(row, out)| tensor.read_f32(row, out));
     let packed = bench.upload(&bytes);
@@ -209,7 +209,7 @@ impl Product<'_> {
             .map_or((Address::NULL, Address::NULL), |work| (work.lists.address(), work.items.address()));
         let arguments = Linear {
             w: self.w,
-            units: self.matrix.units(self.w, 0),
+            strip_scales: self.matrix.strip_scales(self.w, 0),
             x: self.x.address(),
             y: y.address(),
             partial: partial.address(),
@@ -220,12 +220,12 @@ impl Product<'_> {
             rows: self.rows as u32,
             k: inputs as u32,
             slices: self.slices as u32,
-            input_share: if self.experts.is_some() { 2 } else { 1 },
-            narrowed: 0,
+            rows_per_input: if self.experts.is_some() { 2 } else { 1 },
+            bf16_results: 0,
         };
         let items = self.experts.map_or(tiles[1], |work| work.items.bytes() / 16);
         let grid = [tiles[0], self.slices, items].map(|side| side as u32);
-        let shape = Shape { grid, threads: self.kernel.threads, shared_bytes: self.kernel.shared };
+        let shape = LaunchShape { grid, threads: self.kernel.threads, shared_bytes: self.kernel.shared };
         bench.stream.launch(&self.kernel.f32, shape, &arguments).expect("a launch");
         bench.download(&y)
     }
@@ -319,9 +319,9 @@ fn packed_experts_compute_the_rows_of_their_lists() {
             let (w, rows, slices, experts) = (w.address(), pairs as usize, 1, Some(&work));
             Product { matrix: &matrix, kernel, w, x: &x, rows, slices, experts }.results(&bench)
         };
-        let judged = product(&bench.kernels.products.linear[1], &plain);
+        let expected = product(&bench.kernels.products.linear[1], &plain);
         for kernel in bench.kernels.products.every_tile(Form::Packed(form)) {
-            assert!(product(kernel, &packed) == judged, "{form:?}, {}", kernel.name);
+            assert!(product(kernel, &packed) == expected, "{form:?}, {}", kernel.name);
         }
     }
 }
@@ -340,13 +340,13 @@ fn rows_of_a_packed_table_are_its_unpacked_ones() {
             tokens: list.address(),
             chosen: list.address(),
             table: packed.address(),
-            units: matrix.units(packed.address(), 0),
+            strip_scales: matrix.strip_scales(packed.address(), 0),
             hidden: hidden.address(),
             width: 96,
             vocab: 50,
             scale: 3.0,
         };
-        let shape = Shape { grid: [tokens.len() as u32, 1, 1], threads: 128, shared_bytes: 0 };
+        let shape = LaunchShape { grid: [tokens.len() as u32, 1, 1], threads: 128, shared_bytes: 0 };
         let embed = &bench.kernels.products.packed(form).embed;
         bench.stream.launch(embed, shape, &arguments).expect("a launch");
         let plain = words(&bench.download(&matrix.unpacked(&bench, &packed)));
@@ -365,14 +365,14 @@ fn rows_of_a_packed_table_are_its_unpacked_ones() {
 fn a_trial_gives_the_judges_bits_by_every_kernel_and_measures_them() {
     let Some(options) = emulator::options() else { return };
     let form = PackedForm::ALL[0];
-    let laboratory = Laboratory::open(&options, &[form]).expect("a GPU");
-    let trial = Trial { form, outputs: 80, inputs: 192, slices: 2, results: Results::Bf16, rows: 8 };
+    let laboratory = ProductBench::open(&options, &[form]).expect("a GPU");
+    let trial = ProductCase { form, outputs: 80, inputs: 192, slices: 2, results: Results::Bf16, rows: 8 };
     let prepared = laboratory.prepare(trial).expect("memory");
     let mut kernels = laboratory.kernels(form).filter(|kernel| kernel.rows == trial.rows);
-    let judged = prepared.results(kernels.next().expect("a judge")).expect("a launch");
-    assert!(words(&judged).iter().all(|half| half & 0x7fff <= 0x7f80), "every result is written");
+    let expected = prepared.results(kernels.next().expect("a reference")).expect("a launch");
+    assert!(words(&expected).iter().all(|half| half & 0x7fff <= 0x7f80), "every result is written");
     for kernel in kernels {
-        assert!(prepared.results(kernel).expect("a launch") == judged, "{}", kernel.name);
+        assert!(prepared.results(kernel).expect("a launch") == expected, "{}", kernel.name);
         assert!(prepared.microseconds(kernel).expect("a launch") > 0.0);
     }
 }

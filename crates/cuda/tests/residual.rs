@@ -3,7 +3,7 @@
 mod emulator;
 
 use emulator::bench::{Bench, Random};
-use ropeway_cuda::driver::{Address, Buffer, Shape};
+use ropeway_cuda::driver::{Address, Buffer, LaunchShape};
 use ropeway_cuda::kernels::Residual;
 
 /// Values of a row: those that the bench's kernels are compiled for.
@@ -39,7 +39,8 @@ fn added(bench: &Bench, hidden: &[f32], weight: &Buffer, branch: &Branch<'_>) ->
         fours: (ROWS * WIDTH / 4) as u32,
         eps: EPS,
     };
-    let shape = Shape { grid: [ROWS as u32, 1, 1], threads: bench.kernels.row_threads, shared_bytes: 0 };
+    let shape =
+        LaunchShape { grid: [ROWS as u32, 1, 1], threads: bench.kernels.row_threads, shared_bytes: 0 };
     bench.stream.launch(&bench.kernels.residual, shape, &arguments).expect("a launch");
     [bench.download(&hidden), bench.download(&out)]
 }

@@ -1,17 +1,17 @@
-//! Which form of decode attention each kind of step uses. When a model is loaded, all of its layers attend by every form in turn, which takes
-//! some milliseconds; the fastest is kept, of those that give the bits of the first.
+//! Which form of decode attention each kind of step uses. When a model is loaded, all of its layers attend by every form in turn, about 0.1 s for
+//! an 8B model; the fastest form is kept, of those that give the bits of the first.
 
 use std::fmt;
 
-use ropeway_executor::{Batch, BlockId, ExecutorError};
+use ropeway_executor::{Batch, BlockId};
 
 use super::DecodeForm;
-use crate::driver::{Address, Graph, Shape};
+use crate::driver::{Address, Graph, LaunchShape};
 use crate::error::CudaError;
 use crate::kernels::{BLOCK, Randomise};
 use crate::plan::Op;
 use crate::program::Program;
-use crate::sections::{Decodes, Filled, Filler, Sections};
+use crate::sections::{DecodeStrategy, StepKind};
 use crate::shape::RowClass;
 use crate::timing;
 
@@ -40,8 +40,8 @@ pub(crate) fn choose(program: &mut Program) -> Result<(), CudaError> {
 }
 
 /// Brings the arrays of a step of decoded rows to the device, with random queries, and random keys and values of the last layer.
-fn fill(program: &Program, rows: usize, keys: usize) -> Result<Filled, CudaError> {
-    let Program { stream, model, step, workspace, plan, blocks, .. } = program;
+fn fill(program: &Program, rows: usize, keys: usize) -> Result<StepKind, CudaError> {
+    let Program { stream, model, workspace, blocks, .. } = program;
     let each = keys.div_ceil(BLOCK);
     let mut batch = Batch::default();
     for row in 0..rows {
@@ -49,11 +49,10 @@ fn fill(program: &Program, rows: usize, keys: usize) -> Result<Filled, CudaError
             (row * each..(row + 1) * each).map(|at| BlockId((at % blocks) as u32)).collect();
         batch.push_chunk(&[0], (keys - 1).saturating_sub((row + 6) % LENGTHS), &table);
     }
-    let sections = Sections::new(model, step, RowClass::of(rows));
-    let mut arrays = stream.device().allocate_pinned(sections.bytes())?;
-    let filled = Filler::fill(sections, &plan.windows, arrays.words_mut(), &batch, &mut Vec::new())
-        .map_err(|error: ExecutorError| CudaError::Shape(error.to_string()))?;
-    stream.upload(workspace.arrays, &arrays, 0, sections.bytes())?;
+    let bytes = program.sections(RowClass::of(rows)).bytes();
+    let mut arrays = stream.device().allocate_pinned(bytes)?;
+    let filled = program.fill(&batch, arrays.words_mut(), &mut Vec::new())?;
+    stream.upload(workspace.arrays, &arrays, 0, bytes)?;
     randomise(program, workspace.queries, rows * model.queries())?;
     let values = (rows * each).min(*blocks) * model.layer_block_bytes() / 2;
     randomise(program, program.layer_kv(model.layers - 1), values)?;
@@ -63,13 +62,13 @@ fn fill(program: &Program, rows: usize, keys: usize) -> Result<Filled, CudaError
 
 /// Fills an array of bf16 values.
 fn randomise(program: &Program, values: Address, count: usize) -> Result<(), CudaError> {
-    let shape = Shape { grid: [256, 1, 1], threads: 256, shared_bytes: 0 };
+    let shape = LaunchShape { grid: [256, 1, 1], threads: 256, shared_bytes: 0 };
     let arguments = Randomise { values, count: count as u64, seed: 1, amount: 1.0 };
     Ok(program.stream.launch(&program.kernels.products.randomise, shape, &arguments)?)
 }
 
 /// Chooses the form for a kind of step.
-fn choose_for(program: &mut Program, filled: Filled, rows: usize) -> Result<(), CudaError> {
+fn choose_for(program: &mut Program, filled: StepKind, rows: usize) -> Result<(), CudaError> {
     let forms = program.kernels.attend_decode.forms.len();
     let graphs = (0..forms).map(|form| attention_by(program, filled, form)).collect::<Result<Vec<_>, _>>()?;
     let results = graphs.iter().map(|graph| results(program, graph, rows)).collect::<Result<Vec<_>, _>>()?;
@@ -95,7 +94,7 @@ fn choose_for(program: &mut Program, filled: Filled, rows: usize) -> Result<(), 
 }
 
 /// All layers' attention by a form.
-fn attention_by(program: &mut Program, filled: Filled, form: usize) -> Result<Graph, CudaError> {
+fn attention_by(program: &mut Program, filled: StepKind, form: usize) -> Result<Graph, CudaError> {
     program.kernels.attend_decode.chosen[filled.decodes as usize] = form;
     let program = &*program;
     program.stream.capture(|| program.layers_where(filled, |op| matches!(op, Op::Attend { .. })))
@@ -107,7 +106,7 @@ fn results(program: &Program, graph: &Graph, rows: usize) -> Result<Vec<u8>, Cud
     let bytes = rows * model.queries() * 2;
     let mut results = stream.device().allocate_pinned(bytes)?;
     // What is not written is not taken for right.
-    stream.fill(workspace.attended, 0xff, bytes)?;
+    stream.memset(workspace.attended, 0xff, bytes)?;
     stream.launch_graph(graph)?;
     stream.download(&mut results, workspace.attended, bytes)?;
     stream.synchronize()?;
@@ -118,7 +117,7 @@ fn results(program: &Program, graph: &Graph, rows: usize) -> Result<Vec<u8>, Cud
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// The kind.
-    pub decodes: Decodes,
+    pub decodes: DecodeStrategy,
     /// The form.
     pub form: DecodeForm,
     /// Whether it gives the bits of the first form.
@@ -146,7 +145,7 @@ mod tests {
 
     fn best_of(measured: &[(bool, f64)]) -> usize {
         let measured = measured.iter().map(|&(right, seconds)| Measured {
-            decodes: Decodes::Rows,
+            decodes: DecodeStrategy::Rows,
             form: DecodeForm::Threads,
             right,
             seconds,

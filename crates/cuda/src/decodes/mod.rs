@@ -4,17 +4,17 @@
 pub mod choice;
 
 use self::choice::Measured;
-use crate::compile::Source;
-use crate::driver::{Function, Module, Shape, Stream};
+use crate::compile::KernelSource;
+use crate::driver::{Function, LaunchShape, Module, Stream};
 use crate::error::CudaError;
-use crate::kernels::{self, Attend, AttendShape, Constants, FEW_WARPS, MappedAttend};
+use crate::kernels::{self, Attend, AttendShape, FEW_WARPS, KernelConstants, MappedAttend};
 use crate::kv::KvForm;
-use crate::sections::{Decodes, Filled};
+use crate::sections::{DecodeStrategy, StepKind};
 
 /// Blocks that merge segments, per multiprocessor at most: about as many as run at once. Each takes rows and heads in turn.
 const MERGE_BLOCKS: usize = 8;
 
-/// Bytes of a barrier that says that the copy engine has brought something.
+/// Bytes of a barrier that says that TMA has brought something.
 const BARRIER: usize = 8;
 
 /// Who brings decoded rows' keys and values into shared memory.
@@ -22,30 +22,30 @@ const BARRIER: usize = 8;
 pub enum DecodeForm {
     /// The threads that multiply them: on every GPU.
     Threads,
-    /// The copy engine (TMA): on Hopper alone, keys and values in bf16, heads of whole panels of 64 values.
-    CopyEngine,
+    /// TMA: on Hopper alone, keys and values in bf16, heads of whole panels of 64 values.
+    Tma,
 }
 
 impl DecodeForm {
     /// The forms that there are for a GPU's capability, a head dimension and a form of keys and values; `Threads` is the first of them.
     pub fn possible(capability: u32, head_dim: usize, kv: KvForm) -> &'static [Self] {
         match (capability, head_dim % 64, kv) {
-            (90, 0, KvForm::Bf16) => &[Self::Threads, Self::CopyEngine],
+            (90, 0, KvForm::Bf16) => &[Self::Threads, Self::Tma],
             _ => &[Self::Threads],
         }
     }
 
     /// Those of them that may be used.
-    pub fn allowed(capability: u32, head_dim: usize, kv: KvForm, copy_engine: bool) -> &'static [Self] {
+    pub fn allowed(capability: u32, head_dim: usize, kv: KvForm, tma: bool) -> &'static [Self] {
         let possible = Self::possible(capability, head_dim, kv);
-        if copy_engine { possible } else { &possible[..1] }
+        if tma { possible } else { &possible[..1] }
     }
 
     /// Bytes of shared memory for a block's keys or values of one head.
     pub(crate) fn slot_bytes(self, head_dim: usize, kv: KvForm) -> usize {
         match self {
             Self::Threads => kv.shared_half_bytes(head_dim),
-            Self::CopyEngine => kv.half_bytes(head_dim) + BARRIER,
+            Self::Tma => kv.half_bytes(head_dim) + BARRIER,
         }
     }
 
@@ -53,7 +53,7 @@ impl DecodeForm {
     fn texts(self) -> &'static [&'static str] {
         match self {
             Self::Threads => &[include_str!("../../kernels/attend_decode.cuh")],
-            Self::CopyEngine => {
+            Self::Tma => {
                 &[include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/attend_decode.cuh")]
             }
         }
@@ -61,7 +61,7 @@ impl DecodeForm {
 
     /// What they are compiled with.
     fn define(self) -> String {
-        format!("BOXES={}", u32::from(self == Self::CopyEngine))
+        format!("KV_BY_TMA={}", u32::from(self == Self::Tma))
     }
 }
 
@@ -81,7 +81,7 @@ pub struct FormKernels {
 
 impl FormKernels {
     /// What is compiled: two modules.
-    pub fn sources(form: DecodeForm, constants: Constants) -> Result<[Source; 2], CudaError> {
+    pub fn sources(form: DecodeForm, constants: KernelConstants) -> Result<[KernelSource; 2], CudaError> {
         let shape = constants.attend_shape_by(form)?;
         let segments =
             [include_str!("../../kernels/attend_decode.cu"), include_str!("../../kernels/attend_merge.cu")];
@@ -96,7 +96,11 @@ impl FormKernels {
     }
 
     /// Finds the kernels in their modules.
-    pub fn find(form: DecodeForm, modules: [&Module; 2], constants: Constants) -> Result<Self, CudaError> {
+    pub fn find(
+        form: DecodeForm,
+        modules: [&Module; 2],
+        constants: KernelConstants,
+    ) -> Result<Self, CudaError> {
         let [decode, whole] = modules;
         let shape = constants.attend_shape_by(form)?;
         let few = (shape.few_blocks > 0).then(|| whole.function("attend_few", shape.few_shared));
@@ -115,14 +119,14 @@ impl FormKernels {
     pub fn launch(
         &self,
         stream: &Stream,
-        filled: Filled,
+        filled: StepKind,
         arguments: &Attend,
         blocks: usize,
     ) -> Result<(), CudaError> {
         let rows = filled.class.rows();
         let queue = |function, shape| match self.form {
             DecodeForm::Threads => stream.launch(function, shape, arguments),
-            DecodeForm::CopyEngine => {
+            DecodeForm::Tma => {
                 let kv = arguments.map_kv(stream.device(), self.head_dim, blocks)?;
                 stream.launch(function, shape, &MappedAttend { attend: *arguments, kv })
             }
@@ -132,14 +136,14 @@ impl FormKernels {
         let AttendShape { decode_warps, decode_shared, few_shared, merge_threads, .. } = self.shape;
         let everywhere = blocks_of(multiprocessors, decode_warps * 32, decode_shared);
         match filled.decodes {
-            Decodes::None => {}
-            Decodes::Few => {
-                let missing = || CudaError::Shape("this GPU has less shared memory than expected".into());
+            DecodeStrategy::None => {}
+            DecodeStrategy::Few => {
+                let missing = || CudaError::Step("this GPU has less shared memory than expected".into());
                 let few = self.few.as_ref().ok_or_else(missing)?;
                 queue(few, blocks_of(rows * units_of_a_row(arguments), FEW_WARPS * 32, few_shared))?;
             }
-            Decodes::Rows => queue(&self.rows, everywhere)?,
-            Decodes::Segments => {
+            DecodeStrategy::Rows => queue(&self.rows, everywhere)?,
+            DecodeStrategy::Segments => {
                 queue(&self.segments, everywhere)?;
                 let merging = (rows * arguments.heads as usize).min(multiprocessors * MERGE_BLOCKS);
                 stream.launch(&self.merge, blocks_of(merging, merge_threads, 0), arguments)?;
@@ -149,8 +153,8 @@ impl FormKernels {
     }
 }
 
-fn blocks_of(blocks: usize, threads: usize, shared_bytes: usize) -> Shape {
-    Shape { grid: [blocks as u32, 1, 1], threads: threads as u32, shared_bytes }
+fn blocks_of(blocks: usize, threads: usize, shared_bytes: usize) -> LaunchShape {
+    LaunchShape { grid: [blocks as u32, 1, 1], threads: threads as u32, shared_bytes }
 }
 
 /// A row's groups of heads that share keys and values, 16 heads at most in each.
@@ -162,33 +166,33 @@ fn units_of_a_row(arguments: &Attend) -> usize {
 #[derive(Debug)]
 pub struct DecodeKernels {
     forms: Vec<FormKernels>,
-    /// Indices of `forms`, by [`Decodes`].
-    chosen: [usize; Decodes::KINDS],
+    /// Indices of `forms`, by [`DecodeStrategy`].
+    chosen: [usize; DecodeStrategy::KINDS],
     measured: Vec<Measured>,
 }
 
 impl DecodeKernels {
     /// What is compiled for all forms: two modules each.
-    pub fn sources(constants: Constants) -> Result<Vec<Source>, CudaError> {
+    pub fn sources(constants: KernelConstants) -> Result<Vec<KernelSource>, CudaError> {
         let of_form = |form: &DecodeForm| FormKernels::sources(*form, constants);
-        Ok(constants.decodes.iter().map(of_form).collect::<Result<Vec<_>, _>>()?.concat())
+        Ok(constants.decode_forms.iter().map(of_form).collect::<Result<Vec<_>, _>>()?.concat())
     }
 
     /// Finds the kernels of all forms in their modules. Until something else is chosen, all steps take the first one.
-    pub fn find(modules: &[Module], constants: Constants) -> Result<Self, CudaError> {
+    pub fn find(modules: &[Module], constants: KernelConstants) -> Result<Self, CudaError> {
         let (pairs, _) = modules.as_chunks();
         let of_form = |(form, [decode, whole]): (&DecodeForm, &[Module; 2])| {
             FormKernels::find(*form, [decode, whole], constants)
         };
-        let forms = constants.decodes.iter().zip(pairs).map(of_form).collect::<Result<_, _>>()?;
-        Ok(Self { forms, chosen: [0; Decodes::KINDS], measured: Vec::new() })
+        let forms = constants.decode_forms.iter().zip(pairs).map(of_form).collect::<Result<_, _>>()?;
+        Ok(Self { forms, chosen: [0; DecodeStrategy::KINDS], measured: Vec::new() })
     }
 
     /// Queues the kernels for a step's decoded rows, in a layer of so many blocks of keys and values.
     pub fn launch(
         &self,
         stream: &Stream,
-        filled: Filled,
+        filled: StepKind,
         arguments: &Attend,
         blocks: usize,
     ) -> Result<(), CudaError> {
@@ -201,7 +205,7 @@ impl DecodeKernels {
     }
 
     /// The form that steps of a kind use.
-    pub fn chosen(&self, decodes: Decodes) -> DecodeForm {
+    pub fn chosen(&self, decodes: DecodeStrategy) -> DecodeForm {
         self.forms[self.chosen[decodes as usize]].form
     }
 }

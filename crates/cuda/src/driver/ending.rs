@@ -33,8 +33,8 @@ pub(super) fn opened() {
     OPENED.store(true, Ordering::Relaxed);
 }
 
-/// Ends the process. With the driver opened nothing is run at its end: the driver's own goodbye would take memory from under engines
-/// that still use it on other threads. What they hold goes back to the system with the process.
+/// Ends the process. If the driver was opened, no exit handlers run: the driver's own would free memory that engines still use on other threads.
+/// What they hold goes back to the system with the process.
 pub fn end_process(code: u8) -> ! {
     if OPENED.load(Ordering::Relaxed) {
         // SAFETY: it does not return, and the caller has flushed what is to be read.

@@ -10,7 +10,7 @@
 //!
 //! # Layout
 //! - `api`: functions and statuses; this file: devices.
-//! - `ending`: how a process that uses a GPU ends; `memory`: of the device and of the host; `stream`: queued work; `module`: kernels; `tensor`: matrices as the copy engine knows them.
+//! - `ending`: how a process that uses a GPU ends; `memory`: of the device and of the host; `stream`: queued work; `module`: kernels; `tensor`: matrices as TMA knows them.
 
 #![allow(unsafe_code, reason = "the driver is a C library")]
 
@@ -29,7 +29,7 @@ use self::api::{Api, check};
 pub(crate) use self::api::{Handle, functions};
 pub use self::ending::{end_process, needs_new_process};
 pub use self::memory::{Address, Buffer, Pinned};
-pub use self::module::{Arguments, Function, Module, Shape};
+pub use self::module::{Arguments, Function, LaunchShape, Module};
 pub use self::stream::{Event, Graph, Stream};
 pub use self::tensor::{Matrix, TensorMap};
 use crate::libraries::{LibraryError, Search};
@@ -143,18 +143,18 @@ impl Device {
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         let used = contexts.iter().filter(|(number, _)| *number == ordinal);
         let mut used = used.filter_map(|(_, context)| context.upgrade().map(Self));
-        if let Some(device) = used.find(|device| device.enter().and(device.memory()).is_ok()) {
+        if let Some(device) = used.find(|device| device.make_current().and(device.memory()).is_ok()) {
             return Ok(device);
         }
         let device = Self(Arc::new(Context::create(search, ordinal)?));
         contexts.retain(|(_, context)| context.strong_count() > 0);
         contexts.push((ordinal, Arc::downgrade(&device.0)));
-        device.enter()?;
+        device.make_current()?;
         Ok(device)
     }
 
     /// Makes this thread's further calls go to this device. To be called by every thread before it uses anything of it.
-    pub fn enter(&self) -> Result<(), DriverError> {
+    pub fn make_current(&self) -> Result<(), DriverError> {
         // SAFETY: the context is alive as long as `self`.
         self.check("cuCtxSetCurrent", unsafe { (self.0.api.context_set)(self.0.handle) })
     }

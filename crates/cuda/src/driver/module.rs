@@ -12,7 +12,7 @@ const DYNAMIC_SHARED: c_int = 8;
 
 /// How many threads run a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct LaunchShape {
     /// Blocks.
     pub grid: [u32; 3],
     /// Threads of a block.

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::api::{LaunchAttribute, LaunchConfig};
-use super::{Address, Arguments, Device, DriverError, Function, Handle, Pinned, Shape};
+use super::{Address, Arguments, Device, DriverError, Function, Handle, LaunchShape, Pinned};
 
 /// Constants of the driver's interface.
 const STREAM_NON_BLOCKING: c_uint = 1;
@@ -30,12 +30,13 @@ impl Device {
     }
 }
 
-/// A kernel may begin before the one in front of it is done.
-static OVERLAPPING: LaunchAttribute =
+/// Programmatic dependent launch (`CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`): a kernel may begin before the one in front
+/// of it is done.
+static PROGRAMMATIC_LAUNCH: LaunchAttribute =
     LaunchAttribute { id: 6, padding: 0, value: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] };
 
 /// The first generation whose kernels can wait for the one before.
-const OVERLAPS_FROM: u32 = 90;
+const PROGRAMMATIC_LAUNCH_SINCE: u32 = 90;
 
 /// A queue of work: what is queued runs in order.
 pub struct Stream {
@@ -57,7 +58,7 @@ impl Stream {
         &self.device
     }
 
-    /// Queues a copy of the first `bytes` of pinned memory, from `offset` on. They must stay as they are until it is done.
+    /// Queues a copy of `bytes` bytes of pinned memory, from byte `offset` on. They must not change until the copy is done.
     pub fn upload(&self, to: Address, from: &Pinned, offset: usize, bytes: usize) -> Result<(), DriverError> {
         let source = &from.bytes()[offset..offset + bytes];
         // SAFETY: the source is pinned and in bounds; device addresses are the business of the device.
@@ -88,7 +89,7 @@ impl Stream {
     }
 
     /// Queues filling memory with a byte.
-    pub fn fill(&self, to: Address, value: u8, bytes: usize) -> Result<(), DriverError> {
+    pub fn memset(&self, to: Address, value: u8, bytes: usize) -> Result<(), DriverError> {
         // SAFETY: device addresses are the business of the device.
         let status = unsafe { (self.device.api().set_bytes)(to.0, value, bytes, self.handle) };
         self.device.check("cuMemsetD8Async", status)
@@ -149,7 +150,7 @@ impl Stream {
     pub fn launch<A: Arguments>(
         &self,
         function: &Function,
-        shape: Shape,
+        shape: LaunchShape,
         arguments: &A,
     ) -> Result<(), DriverError> {
         debug_assert!(shape.grid.iter().all(|side| *side > 0), "{function:?}: {shape:?}");
@@ -160,8 +161,8 @@ impl Stream {
             block: [shape.threads, 1, 1],
             shared_bytes: shape.shared_bytes as c_uint,
             stream: self.handle,
-            attributes: &raw const OVERLAPPING,
-            attribute_count: c_uint::from(self.device.properties().capability >= OVERLAPS_FROM),
+            attributes: &raw const PROGRAMMATIC_LAUNCH,
+            attribute_count: c_uint::from(self.device.properties().capability >= PROGRAMMATIC_LAUNCH_SINCE),
         };
         // SAFETY: the kernel takes one structure of type `A`, which the driver copies before it returns.
         let status = unsafe {

@@ -1,4 +1,4 @@
-//! Matrices as the copy engine (TMA) of Hopper and later knows them.
+//! Matrices as TMA (Hopper and later) knows them.
 
 #![allow(unsafe_code, reason = "the driver is a C library")]
 
@@ -29,7 +29,7 @@ pub struct Matrix {
     pub box_rows: usize,
 }
 
-/// A matrix described for the copy engine, in the driver's own words; a part of a kernel's arguments.
+/// A matrix described for TMA, in the driver's own words; a part of a kernel's arguments.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct TensorMap([u64; 16]);
@@ -44,7 +44,7 @@ impl Device {
     pub fn tensor_map(&self, matrix: Matrix) -> Result<TensorMap, DriverError> {
         let Matrix { address, columns, rows, box_rows } = matrix;
         let mut map = TensorMap::NONE;
-        debug_assert!(i32::try_from(rows).is_ok(), "the copy engine counts rows in 31 bits");
+        debug_assert!(i32::try_from(rows).is_ok(), "TMA counts rows in 31 bits");
         let (sizes, strides) = ([columns as u64, rows as u64], [columns as u64 * 2]);
         let (boxes, steps) = ([BOX_COLUMNS, box_rows as c_uint], [1; 2]);
         // SAFETY: pointers are to locals, with as many entries as the rank says, one less of strides; the map is aligned as the driver asks.

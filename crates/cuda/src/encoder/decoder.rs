@@ -50,7 +50,7 @@ impl CudaTextDecoder {
             self.executor.restart()?;
             self.is_lost = false;
         }
-        self.executor.vectors(&batch(texts))
+        self.executor.hidden_states(&batch(texts))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use ropeway_model::encoder::EncoderSpec;
 
-use crate::compile::{Compiler, Source};
+use crate::compile::{Compiler, KernelSource};
 use crate::driver::{Address, Device, Function};
 use crate::error::CudaError;
 use crate::kernels::{
@@ -22,21 +22,21 @@ arguments! {
     Norm { weight: Address, bias: Address, eps: f32, width: u32, }
     /// `encode.cu`.
     EncodeEmbed {
-        tokens: Address, types: Address, places: Address, words: Address, positions: Address, kinds: Address,
+        tokens: Address, types: Address, position_ids: Address, word_embeddings: Address, position_embeddings: Address, type_embeddings: Address,
         hidden: Address, ready: Address, norm: Norm, first: u32, unused: u32,
     }
     /// `encode.cu`.
     EncodeNorm {
-        hidden: Address, branch: Address, bias: Address, ready: Address, norm: Norm, stays: u32, unused: u32,
+        hidden: Address, branch: Address, bias: Address, ready: Address, norm: Norm, norms_residual: u32, unused: u32,
     }
     /// `encode.cu`.
-    EncodeRoute {
-        projections: Address, bias: Address, angles: Address, places: Address, routed: Address,
+    EncodePrepareQkv {
+        projections: Address, bias: Address, cos_sin: Address, position_ids: Address, qkv: Address,
         width: u32, pairs: u32, interleaved: u32, unused: u32,
     }
     /// `encode.cu`.
     EncodeAttend {
-        routed: Address, out: Address, items: Address, count: Address, distances: Address,
+        qkv: Address, out: Address, items: Address, count: Address, relative_bias: Address,
         heads: u32, longest: u32, reach: u32, scale: f32,
     }
     /// `encode.cu`.
@@ -57,7 +57,7 @@ pub struct EncoderConstants {
 }
 
 /// All sources of an encoder.
-pub fn sources(constants: EncoderConstants) -> Vec<Source> {
+pub fn sources(constants: EncoderConstants) -> Vec<KernelSource> {
     let EncoderConstants { hidden, head_dim, shared_bytes } = constants;
     let threads = row_threads(hidden);
     let defines = vec![
@@ -75,7 +75,7 @@ pub fn sources(constants: EncoderConstants) -> Vec<Source> {
 pub struct EncoderKernels {
     pub embed: Function,
     pub norm: Function,
-    pub route: Function,
+    pub prepare_qkv: Function,
     pub attend: Function,
     pub activate: Function,
     pub pool: Function,
@@ -97,7 +97,7 @@ impl EncoderKernels {
         Ok(Self {
             embed: encode.function("encode_embed", 0)?,
             norm: encode.function("encode_norm", 0)?,
-            route: encode.function("encode_route", 0)?,
+            prepare_qkv: encode.function("encode_prepare_qkv", 0)?,
             attend: encode.function("encode_attend", attend_shared)?,
             activate: encode.function("encode_activate", 0)?,
             pool: encode.function("encode_pool", 0)?,

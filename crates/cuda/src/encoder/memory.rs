@@ -8,7 +8,7 @@ use crate::driver::{Address, Buffer, Device, Pinned, Stream};
 use crate::error::CudaError;
 use crate::products::ProductMemory;
 use crate::shape::RowClass;
-use crate::workspace::{Cutter, PRODUCT_BYTES, PRODUCT_TILES};
+use crate::workspace::{BumpAllocator, PRODUCT_BYTES, PRODUCT_TILES};
 
 /// Places of a pass's values.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Memory {
     pub(super) hidden: Address,
     pub(super) ready: Address,
     pub(super) projections: Address,
-    pub(super) routed: Address,
+    pub(super) qkv: Address,
     pub(super) attended: Address,
     pub(super) branch: Address,
     pub(super) inner: Address,
@@ -34,9 +34,9 @@ pub(super) struct Memory {
 impl Memory {
     /// Bytes for passes of so many tokens.
     pub(super) fn bytes(spec: &EncoderSpec, tokens: usize) -> usize {
-        let mut cutter = Cutter { base: 0, used: 0 };
-        Self::cut(spec, tokens, &mut cutter);
-        cutter.used
+        let mut allocator = BumpAllocator { base: 0, used: 0 };
+        Self::cut(spec, tokens, &mut allocator);
+        allocator.used
     }
 
     /// Cuts `buffer` up, and clears it.
@@ -46,28 +46,28 @@ impl Memory {
         buffer: &Buffer,
         stream: &Stream,
     ) -> Result<Self, CudaError> {
-        stream.fill(buffer.address(), 0, buffer.bytes())?;
-        Ok(Self::cut(spec, tokens, &mut Cutter { base: buffer.address().0, used: 0 }))
+        stream.memset(buffer.address(), 0, buffer.bytes())?;
+        Ok(Self::cut(spec, tokens, &mut BumpAllocator { base: buffer.address().0, used: 0 }))
     }
 
-    fn cut(spec: &EncoderSpec, tokens: usize, cutter: &mut Cutter) -> Self {
+    fn cut(spec: &EncoderSpec, tokens: usize, allocator: &mut BumpAllocator) -> Self {
         let (hidden, width) = (tokens * spec.hidden, tokens * spec.width());
         let inner = tokens * spec.intermediate;
         Self {
-            hidden: cutter.take(hidden * 4),
-            ready: cutter.take(hidden * 2),
-            projections: cutter.take(width * 3 * 4),
-            routed: cutter.take(width * 3 * 2),
-            attended: cutter.take(width * 2),
-            branch: cutter.take(hidden * 4),
-            inner: cutter.take(inner * if spec.gated { 2 } else { 1 } * 4),
-            activated: cutter.take(inner * 2),
-            pooled: cutter.take(hidden * 4),
-            pooled_ready: cutter.take(hidden * 2),
-            dense: cutter.take(hidden * 4),
-            product_bytes: cutter.take(PRODUCT_BYTES),
-            product_finished: cutter.take(PRODUCT_TILES * 4),
-            arrays: cutter.take(Section::words(tokens) * 4),
+            hidden: allocator.allocate(hidden * 4),
+            ready: allocator.allocate(hidden * 2),
+            projections: allocator.allocate(width * 3 * 4),
+            qkv: allocator.allocate(width * 3 * 2),
+            attended: allocator.allocate(width * 2),
+            branch: allocator.allocate(hidden * 4),
+            inner: allocator.allocate(inner * if spec.gated { 2 } else { 1 } * 4),
+            activated: allocator.allocate(inner * 2),
+            pooled: allocator.allocate(hidden * 4),
+            pooled_ready: allocator.allocate(hidden * 2),
+            dense: allocator.allocate(hidden * 4),
+            product_bytes: allocator.allocate(PRODUCT_BYTES),
+            product_finished: allocator.allocate(PRODUCT_TILES * 4),
+            arrays: allocator.allocate(Section::words(tokens) * 4),
             tokens,
         }
     }
@@ -95,7 +95,7 @@ pub(super) enum Section {
     /// `[rows]`.
     Types,
     /// `[rows]`, within the text.
-    Places,
+    PositionIds,
     /// `[items][text, len, start]`.
     Items,
     /// `[texts][first row, rows]`.
@@ -105,12 +105,13 @@ pub(super) enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 6] = [Self::Tokens, Self::Types, Self::Places, Self::Items, Self::Texts, Self::Count];
+    const ALL: [Self; 6] =
+        [Self::Tokens, Self::Types, Self::PositionIds, Self::Items, Self::Texts, Self::Count];
 
     /// Words per token of a pass; items and texts have at least one token each.
     fn width(self) -> usize {
         match self {
-            Self::Tokens | Self::Types | Self::Places | Self::Count => 1,
+            Self::Tokens | Self::Types | Self::PositionIds | Self::Count => 1,
             Self::Items => 3,
             Self::Texts => 2,
         }
@@ -160,7 +161,7 @@ impl Arrays {
         for (section, words) in [
             (Section::Tokens, padded(&mut texts.tokens.iter().copied())),
             (Section::Types, padded(kinds)),
-            (Section::Places, padded(places)),
+            (Section::PositionIds, padded(places)),
             (Section::Items, items),
             (Section::Texts, firsts),
             (Section::Count, count),

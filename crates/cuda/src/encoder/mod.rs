@@ -26,7 +26,7 @@ pub use self::decoder::CudaTextDecoder;
 use self::kernels::EncoderKernels;
 use self::memory::{Arrays, Memory};
 use self::pass::Net;
-use self::weights::{LinearAt, Packing};
+use self::weights::{LinearAt, UploadList};
 use crate::driver::{Address, Buffer, Device, Graph, Pinned};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
@@ -38,7 +38,7 @@ use crate::shape::RowClass;
 const MOST_LOSSES: usize = 3;
 
 /// Passes after which an earlier loss is forgotten.
-const SOUND: usize = 1000;
+const PASSES_TO_FORGET: usize = 1000;
 
 /// Memory that is left alone: a model beside this one needs some for its steps.
 const RESERVE: usize = 1 << 30;
@@ -115,7 +115,7 @@ impl CudaEncoder {
 
     /// Forgets a device that is lost, so that the next pass loads it again. What was queued on another one is over before its memory is
     /// used again.
-    fn notice(&mut self, error: &CudaError) -> DeviceFailure {
+    fn on_error(&mut self, error: &CudaError) -> DeviceFailure {
         let over = self.loaded.as_ref().map(|loaded| loaded.net.stream.synchronize());
         if over.is_some_and(|over| over.is_err_and(|error| error.is_lost())) {
             self.losses.count();
@@ -141,7 +141,7 @@ impl Losses {
     /// A pass went well; after many of them what was before is forgotten.
     fn pass(&mut self) {
         self.passes += 1;
-        if self.passes >= SOUND {
+        if self.passes >= PASSES_TO_FORGET {
             *self = Self::default();
         }
     }
@@ -173,7 +173,7 @@ impl DeviceEncoder for CudaEncoder {
             return Err(given_up());
         }
         texts.check(self.tokens, &self.spec).map_err(|problem| DeviceFailure(problem.into()))?;
-        let encoded = self.run(texts, asked).map_err(|error| self.notice(&error))?;
+        let encoded = self.run(texts, asked).map_err(|error| self.on_error(&error))?;
         self.losses.pass();
         Ok(encoded)
     }
@@ -200,7 +200,7 @@ fn check(spec: &EncoderSpec) -> Result<(), CudaError> {
 
 /// Whether weights and a pass fit beside what is on the device.
 fn check_memory(device: &Device, weights: usize, working: usize) -> Result<(), CudaError> {
-    device.enter()?;
+    device.make_current()?;
     let free = device.memory()?.free;
     // A small card has no use for a large reserve.
     let reserve = RESERVE.min(free / 8);
@@ -225,7 +225,7 @@ impl Loaded {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
         let device = Device::open(&options.search, options.ordinal)?;
-        let (packing, layout) = Packing::of(checkpoint, spec)?;
+        let (packing, layout) = UploadList::of(checkpoint, spec)?;
         let (weights, working) = (packing.bytes(), Memory::bytes(spec, tokens));
         check_memory(&device, weights, working)?;
         let Tools { stream, compiler, blas } = Tools::new(&device, options)?;
@@ -248,7 +248,7 @@ impl Loaded {
     /// Queues all layers.
     fn pass(&mut self, texts: &Texts<'_>) -> Result<(), CudaError> {
         let Self { net, layers, arrays, .. } = self;
-        net.stream.device().enter()?;
+        net.stream.device().make_current()?;
         let class = RowClass::of(texts.tokens.len());
         arrays.upload(&net.stream, &net.memory, texts, class)?;
         let graph = match layers.entry(class) {

@@ -1,7 +1,7 @@
 //! A pass of an encoder as launches.
 //!
 //! ```text
-//! norms after:   embed ─ { qkv ─ route ─ attend ─ output ─ norm ─ up ─ activate ─ down ─ norm } ─ pool
+//! norms after:   embed ─ { qkv ─ prepare_qkv ─ attend ─ output ─ norm ─ up ─ activate ─ down ─ norm } ─ pool
 //! norms before:  the same; a norm adds the branch before it and norms for the product behind it
 //! ```
 
@@ -9,13 +9,13 @@ use ropeway_model::encoder::{EncoderSpec, NormPlace, Pooling};
 use ropeway_model::spec::RopeLayout;
 
 use super::kernels::{
-    EncodeActivate, EncodeAttend, EncodeEmbed, EncodeNorm, EncodePool, EncodeRoute, EncoderKernels, Norm,
-    TILE,
+    EncodeActivate, EncodeAttend, EncodeEmbed, EncodeNorm, EncodePool, EncodePrepareQkv, EncoderKernels,
+    Norm, TILE,
 };
 use super::memory::{Memory, Section};
 use super::weights::{LayerAt, LinearAt, NormAt, Weights};
 use crate::blas::Operands;
-use crate::driver::{Address, Shape, Stream};
+use crate::driver::{Address, LaunchShape, Stream};
 use crate::error::CudaError;
 use crate::kernels::activation_kind;
 use crate::products::{ProductKey, Products};
@@ -40,11 +40,11 @@ struct Normed {
     /// Absent where it is only rounded.
     norm: Option<NormAt>,
     /// Whether the residual stream becomes the normed sum, or stays the sum.
-    stays: bool,
+    norms_residual: bool,
 }
 
-fn blocks(x: usize, y: usize, threads: u32, shared_bytes: usize) -> Shape {
-    Shape { grid: [x as u32, y as u32, 1], threads, shared_bytes }
+fn blocks(x: usize, y: usize, threads: u32, shared_bytes: usize) -> LaunchShape {
+    LaunchShape { grid: [x as u32, y as u32, 1], threads, shared_bytes }
 }
 
 impl Net {
@@ -52,20 +52,20 @@ impl Net {
     pub(super) fn layers(&self, class: RowClass) -> Result<(), CudaError> {
         let layers = &self.weights.layout.layers;
         self.embed(class)?;
-        let stays = self.spec.norms == NormPlace::After;
-        if let (false, Some(norm)) = (stays, layers[0].attention_norm) {
-            self.add_and_norm(class, None, Normed { norm: Some(norm), stays })?;
+        let norms_residual = self.spec.norms == NormPlace::After;
+        if let (false, Some(norm)) = (norms_residual, layers[0].attention_norm) {
+            self.add_and_norm(class, None, Normed { norm: Some(norm), norms_residual })?;
         }
         for (index, layer) in layers.iter().enumerate() {
             self.attention(class, index, layer)?;
             // A norm that stands after belongs to what was added, one that stands before to what comes next.
-            let norm = if stays { layer.attention_norm } else { Some(layer.mlp_norm) };
-            self.add_and_norm(class, Some(&layer.output), Normed { norm, stays })?;
+            let norm = if norms_residual { layer.attention_norm } else { Some(layer.mlp_norm) };
+            self.add_and_norm(class, Some(&layer.output), Normed { norm, norms_residual })?;
             self.mlp(class, layer)?;
             let normed = match layers.get(index + 1) {
-                _ if stays => Normed { norm: Some(layer.mlp_norm), stays },
-                Some(next) => Normed { norm: next.attention_norm, stays },
-                None => Normed { norm: self.weights.layout.final_norm, stays: true },
+                _ if norms_residual => Normed { norm: Some(layer.mlp_norm), norms_residual },
+                Some(next) => Normed { norm: next.attention_norm, norms_residual },
+                None => Normed { norm: self.weights.layout.final_norm, norms_residual: true },
             };
             self.add_and_norm(class, Some(&layer.down), normed)?;
         }
@@ -77,10 +77,10 @@ impl Net {
         let arguments = EncodeEmbed {
             tokens: memory.array(Section::Tokens),
             types: memory.array(Section::Types),
-            places: memory.array(Section::Places),
-            words: weights.at(weights.layout.words),
-            positions: weights.at(weights.layout.positions),
-            kinds: weights.at(weights.layout.token_types),
+            position_ids: memory.array(Section::PositionIds),
+            word_embeddings: weights.at(weights.layout.words),
+            position_embeddings: weights.at(weights.layout.positions),
+            type_embeddings: weights.at(weights.layout.token_types),
             hidden: memory.hidden,
             ready: memory.ready,
             norm: self.norm_of(Some(weights.layout.embedding_norm)),
@@ -104,7 +104,7 @@ impl Net {
             bias: self.weights.at(branch.and_then(|branch| branch.bias)),
             ready: self.memory.ready,
             norm: self.norm_of(normed.norm),
-            stays: u32::from(normed.stays),
+            norms_residual: u32::from(normed.norms_residual),
             unused: 0,
         };
         let shape = blocks(class.rows(), 1, self.kernels.row_threads, 0);
@@ -123,20 +123,20 @@ impl Net {
     fn attention(&self, class: RowClass, index: usize, layer: &LayerAt) -> Result<(), CudaError> {
         let memory = &self.memory;
         self.linear(class, &layer.qkv, memory.ready, memory.projections)?;
-        self.route(class, index, layer)?;
+        self.prepare_qkv(class, index, layer)?;
         self.attend(index)?;
         self.linear(class, &layer.output, memory.attended, memory.branch)
     }
 
-    fn route(&self, class: RowClass, index: usize, layer: &LayerAt) -> Result<(), CudaError> {
+    fn prepare_qkv(&self, class: RowClass, index: usize, layer: &LayerAt) -> Result<(), CudaError> {
         let Self { weights, memory, spec, .. } = self;
         let rope = spec.layers[index].rope;
-        let arguments = EncodeRoute {
+        let arguments = EncodePrepareQkv {
             projections: memory.projections,
             bias: weights.at(layer.qkv.bias),
-            angles: weights.at(rope.map(|rope| weights.layout.angles[rope.0])),
-            places: memory.array(Section::Places),
-            routed: memory.routed,
+            cos_sin: weights.at(rope.map(|rope| weights.layout.cos_sin[rope.0])),
+            position_ids: memory.array(Section::PositionIds),
+            qkv: memory.qkv,
             width: spec.width() as u32,
             pairs: rope.map_or(0, |rope| spec.ropes[rope.0].dims / 2) as u32,
             interleaved: u32::from(
@@ -145,17 +145,17 @@ impl Net {
             unused: 0,
         };
         let shape = blocks(class.rows(), (3 * spec.width()).div_ceil(512), 256, 0);
-        Ok(self.stream.launch(&self.kernels.route, shape, &arguments)?)
+        Ok(self.stream.launch(&self.kernels.prepare_qkv, shape, &arguments)?)
     }
 
     fn attend(&self, index: usize) -> Result<(), CudaError> {
         let Self { weights, memory, spec, kernels, stream, .. } = self;
         let arguments = EncodeAttend {
-            routed: memory.routed,
+            qkv: memory.qkv,
             out: memory.attended,
             items: memory.array(Section::Items),
             count: memory.array(Section::Count),
-            distances: weights.at(weights.layout.distances),
+            relative_bias: weights.at(weights.layout.relative_bias),
             heads: spec.heads as u32,
             longest: spec.max_tokens as u32,
             // A reach as long as the text hides nothing.

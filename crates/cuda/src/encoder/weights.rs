@@ -8,25 +8,25 @@ use ropeway_weights::{Checkpoint, Tensor};
 use crate::driver::{Address, Buffer, Device, Stream};
 use crate::error::CudaError;
 use crate::plan::aligned;
-use crate::weights::{Ring, angles};
+use crate::weights::{Ring, cos_sin};
 
 /// Where something lies within the allocation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(usize);
+pub(super) struct WeightOffset(usize);
 
 /// A matrix, `[outputs][inputs]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinearAt {
-    pub(super) weight: Place,
-    pub(super) bias: Option<Place>,
+    pub(super) weight: WeightOffset,
+    pub(super) bias: Option<WeightOffset>,
     pub(super) shape: [usize; 2],
 }
 
 /// A norm.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NormAt {
-    pub(super) weight: Place,
-    pub(super) bias: Option<Place>,
+    pub(super) weight: WeightOffset,
+    pub(super) bias: Option<WeightOffset>,
 }
 
 /// A layer.
@@ -45,25 +45,25 @@ pub(super) struct LayerAt {
 /// Where everything lies.
 #[derive(Debug)]
 pub(super) struct Layout {
-    pub(super) words: Place,
-    pub(super) positions: Option<Place>,
-    pub(super) token_types: Option<Place>,
+    pub(super) words: WeightOffset,
+    pub(super) positions: Option<WeightOffset>,
+    pub(super) token_types: Option<WeightOffset>,
     pub(super) embedding_norm: NormAt,
     pub(super) layers: Vec<LayerAt>,
     pub(super) final_norm: Option<NormAt>,
     /// Times log2(e).
-    pub(super) distances: Option<Place>,
+    pub(super) relative_bias: Option<WeightOffset>,
     /// Per rope, `[position][cosines | sines]`.
-    pub(super) angles: Vec<Place>,
+    pub(super) cos_sin: Vec<WeightOffset>,
     /// The first matrix of a cross-encoder's head.
     pub(super) dense: Option<LinearAt>,
 }
 
 /// Weights to be uploaded, each with its place.
 #[derive(Default)]
-pub(super) struct Packing {
+pub(super) struct UploadList {
     bytes: usize,
-    items: Vec<(Place, Item)>,
+    items: Vec<(WeightOffset, Item)>,
 }
 
 enum Item {
@@ -79,12 +79,12 @@ pub(super) struct Weights {
 
 impl Weights {
     /// Where something lies; nowhere where there is none.
-    pub(super) fn at(&self, place: impl Into<Option<Place>>) -> Address {
+    pub(super) fn at(&self, place: impl Into<Option<WeightOffset>>) -> Address {
         place.into().map_or(Address::NULL, |place| self.buffer.address().plus(place.0))
     }
 }
 
-impl Packing {
+impl UploadList {
     /// Finds all weights of a checkpoint.
     pub(super) fn of(checkpoint: &Checkpoint, spec: &EncoderSpec) -> Result<(Self, Layout), LoadError> {
         let tensors = EncoderTensors::new(checkpoint, spec);
@@ -94,7 +94,7 @@ impl Packing {
             .map(|index| packing.layer(&tensors, index))
             .collect::<Result<Vec<_>, LoadError>>()?;
         let dense = tensors.scorer()?.map(|scorer| packing.linear(scorer.dense));
-        let distances = tensors.distances()?.iter().map(|bias| bias * std::f32::consts::LOG2_E).collect();
+        let relative_bias = tensors.distances()?.iter().map(|bias| bias * std::f32::consts::LOG2_E).collect();
         let layout = Layout {
             words: packing.rows(vec![inputs.words]),
             positions: packing.some_values(inputs.positions),
@@ -102,8 +102,8 @@ impl Packing {
             embedding_norm: packing.norm(inputs.norm),
             layers,
             final_norm: tensors.final_norm()?.map(|norm| packing.norm(norm)),
-            distances: packing.some_values(distances),
-            angles: spec.ropes.iter().map(|rope| packing.values(angles(rope, spec.max_tokens))).collect(),
+            relative_bias: packing.some_values(relative_bias),
+            cos_sin: spec.ropes.iter().map(|rope| packing.values(cos_sin(rope, spec.max_tokens))).collect(),
             dense,
         };
         Ok((packing, layout))
@@ -172,21 +172,21 @@ impl Packing {
         NormAt { weight: self.values(norm.weight), bias: norm.bias.map(|bias| self.values(bias)) }
     }
 
-    fn rows(&mut self, tensors: Vec<Tensor>) -> Place {
+    fn rows(&mut self, tensors: Vec<Tensor>) -> WeightOffset {
         let bytes = tensors.iter().map(|tensor| tensor.rows() * tensor.cols() * 2).sum();
         self.place(bytes, Item::Rows(tensors))
     }
 
-    fn some_values(&mut self, values: Vec<f32>) -> Option<Place> {
+    fn some_values(&mut self, values: Vec<f32>) -> Option<WeightOffset> {
         (!values.is_empty()).then(|| self.values(values))
     }
 
-    fn values(&mut self, values: Vec<f32>) -> Place {
+    fn values(&mut self, values: Vec<f32>) -> WeightOffset {
         self.place(values.len() * 4, Item::Values(values))
     }
 
-    fn place(&mut self, bytes: usize, item: Item) -> Place {
-        let place = Place(self.bytes);
+    fn place(&mut self, bytes: usize, item: Item) -> WeightOffset {
+        let place = WeightOffset(self.bytes);
         self.bytes += aligned(bytes);
         self.items.push((place, item));
         place

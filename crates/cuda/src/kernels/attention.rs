@@ -1,6 +1,6 @@
 //! How attention's kernels fit into a GPU's shared memory: warps, stages and segments of a block. No row's bits depend on them.
 
-use super::{Attend, BLOCK, TILES};
+use super::{Attend, BLOCK, SEGMENT_BLOCKS};
 use crate::decodes::DecodeForm;
 use crate::driver::{Device, DriverError, Matrix, TensorMap};
 use crate::error::CudaError;
@@ -47,7 +47,7 @@ impl AttendShape {
     ) -> Result<Self, CudaError> {
         let half = kv.shared_half_bytes(head_dim);
         let stages: &[usize] = if head_dim <= 128 { &[2, 1] } else { &[1] };
-        let prompt = |stages: usize| 2 * stages * TILES * half;
+        let prompt = |stages: usize| 2 * stages * SEGMENT_BLOCKS * half;
         let Some(prompt_stages) = stages.iter().copied().find(|stages| prompt(*stages) <= shared_bytes)
         else {
             return Err(CudaError::Shape(format!(
@@ -74,7 +74,7 @@ impl AttendShape {
 }
 
 impl Attend {
-    /// A layer's keys and values of so many blocks as the copy engine takes them: a block's of one head at once. A row has 128 bytes or more,
+    /// A layer's keys and values of so many blocks as TMA takes them: a block's of one head at once. A row has 128 bytes or more,
     /// so that rows of 256 GB can be counted.
     pub(crate) fn map_kv(
         &self,
@@ -116,7 +116,7 @@ mod tests {
             ([shape.decode_warps, shape.decode_ring], shape.few_blocks, shape.prompt_stages)
         };
         for (head_dim, wanted) in [(128, [8, 3]), (64, [12, 4]), (256, [4, 3])] {
-            assert_eq!(shape_with(DecodeForm::CopyEngine, head_dim, HOPPER).0, wanted);
+            assert_eq!(shape_with(DecodeForm::Tma, head_dim, HOPPER).0, wanted);
         }
         let shape = |head_dim, shared| shape_with(DecodeForm::Threads, head_dim, shared);
         assert_eq!(shape(128, HOPPER), ([8, 3], 1, 2));

@@ -1,13 +1,13 @@
 //! The kernels of experts: how many rows and experts a block of the router has, and what the others are launched with.
 
-use crate::driver::{Function, Module, Shape};
+use crate::driver::{Function, LaunchShape, Module};
 use crate::error::CudaError;
 
 /// Most experts of a layer that a model file may have: their shares of four rows lie in shared memory.
 const MOST_EXPERTS: usize = 4096;
 
-/// Rows of a block of `pick_experts`: a warp each.
-const PICKED_ROWS: usize = 4;
+/// Rows of a block of `topk_experts`: a warp each.
+const TOPK_ROWS: usize = 4;
 
 /// Values that a block of `combine` adds up.
 const COMBINED: usize = 4 * 128;
@@ -53,9 +53,9 @@ pub struct RouterKernel {
 
 impl RouterKernel {
     /// How it is launched for so many rows and experts.
-    pub fn shape(&self, rows: usize, experts: usize) -> Shape {
+    pub fn shape(&self, rows: usize, experts: usize) -> LaunchShape {
         let grid = [rows.div_ceil(self.rows) as u32, experts.div_ceil(self.experts) as u32, 1];
-        Shape { grid, threads: self.threads, shared_bytes: self.shared }
+        LaunchShape { grid, threads: self.threads, shared_bytes: self.shared }
     }
 }
 
@@ -65,8 +65,8 @@ impl RouterKernel {
 pub struct ExpertKernels {
     /// By ascending rows of a block.
     pub routers: Vec<RouterKernel>,
-    pub pick: Function,
-    pub lists: Function,
+    pub topk: Function,
+    pub sort: Function,
     pub combine: Function,
 }
 
@@ -81,8 +81,8 @@ impl ExpertKernels {
         };
         Ok(Self {
             routers: FORMS.iter().map(load).collect::<Result<_, CudaError>>()?,
-            pick: module.function("pick_experts", Self::picked_bytes(MOST_EXPERTS))?,
-            lists: module.function("lists", 0)?,
+            topk: module.function("topk_experts", Self::topk_bytes(MOST_EXPERTS))?,
+            sort: module.function("sort_by_expert", 0)?,
             combine: module.function("combine", 0)?,
         })
     }
@@ -93,25 +93,25 @@ impl ExpertKernels {
         self.routers.iter().rev().find(suits).expect("the first form takes any number of rows")
     }
 
-    /// How `pick` is launched.
-    pub fn pick_shape(rows: usize, experts: usize) -> Shape {
-        let grid = [rows.div_ceil(PICKED_ROWS) as u32, 1, 1];
-        Shape { grid, threads: PICKED_ROWS as u32 * 32, shared_bytes: Self::picked_bytes(experts) }
+    /// How `topk` is launched.
+    pub fn topk_shape(rows: usize, experts: usize) -> LaunchShape {
+        let grid = [rows.div_ceil(TOPK_ROWS) as u32, 1, 1];
+        LaunchShape { grid, threads: TOPK_ROWS as u32 * 32, shared_bytes: Self::topk_bytes(experts) }
     }
 
-    fn picked_bytes(experts: usize) -> usize {
-        PICKED_ROWS * experts * 4
+    fn topk_bytes(experts: usize) -> usize {
+        TOPK_ROWS * experts * 4
     }
 
-    /// How `lists` is launched: a thread looks at eight pairs where there are enough threads.
-    pub fn lists_shape(pairs: usize, experts: usize) -> Shape {
+    /// How `sort_by_expert` is launched: a thread looks at eight pairs where there are enough threads.
+    pub fn sort_shape(pairs: usize, experts: usize) -> LaunchShape {
         let threads = pairs.div_ceil(8).next_multiple_of(32).clamp(32, 1024);
-        Shape { grid: [experts as u32, 1, 1], threads: threads as u32, shared_bytes: 0 }
+        LaunchShape { grid: [experts as u32, 1, 1], threads: threads as u32, shared_bytes: 0 }
     }
 
     /// How `combine` is launched.
-    pub fn combine_shape(rows: usize, width: usize) -> Shape {
-        Shape { grid: [rows as u32, width.div_ceil(COMBINED) as u32, 1], threads: 128, shared_bytes: 0 }
+    pub fn combine_shape(rows: usize, width: usize) -> LaunchShape {
+        LaunchShape { grid: [rows as u32, width.div_ceil(COMBINED) as u32, 1], threads: 128, shared_bytes: 0 }
     }
 }
 

@@ -1,13 +1,13 @@
 //! The kernels: their sources, compiled and loaded, and the arguments they take, field for field as in `kernels/*.cu`.
 //!
-//! `attention`: how attention fits into shared memory; `experts`: how their work is shared out; `products`: those of matrix products; `route`: how heads are shared out.
+//! `attention`: how attention fits into shared memory; `experts`: how their work is shared out; `products`: those of matrix products; `prepare_qkv`: how heads are shared out.
 
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 
 mod attention;
 mod experts;
+mod prepare_qkv;
 mod products;
-mod route;
 
 use ropeway_model::spec::Activation;
 use sha2::{Digest, Sha256};
@@ -15,11 +15,11 @@ use sha2::{Digest, Sha256};
 pub use self::attention::AttendShape;
 pub(crate) use self::attention::FEW_WARPS;
 pub use self::experts::{ExpertKernels, ExpertTiles, RouterKernel};
+pub use self::prepare_qkv::{PrepareQkvKernel, PrepareQkvShape};
 pub(crate) use self::products::linear_source;
 pub use self::products::{LinearKernel, ProductKernels, linear_warpgroups_source};
-pub use self::route::{RouteKernel, RouteShape};
 
-use crate::compile::{Compiler, Source};
+use crate::compile::{Compiler, KernelSource};
 use crate::decodes::{DecodeForm, DecodeKernels};
 use crate::driver::{Address, Device, Function, Module, TensorMap};
 use crate::error::CudaError;
@@ -28,25 +28,25 @@ use crate::packed::{PackedForm, PackedKernels, packed_source, warpgroups_source}
 use crate::prompts::{PromptForm, PromptKernel};
 
 /// A token that the step before chooses: the bit says so, the rest is that step's row.
-pub const FED: u32 = 1 << 31;
+pub const SAMPLED_LAST_STEP: u32 = 1 << 31;
 /// No token, no list, no place.
-pub const NONE: u32 = u32::MAX;
+pub const NO_INDEX: u32 = u32::MAX;
 /// Tokens of a KV block.
 pub const BLOCK: usize = 32;
 /// Keys of a segment of attention.
 pub const SEGMENT: usize = 128;
 /// Blocks of a segment.
-pub const TILES: usize = SEGMENT / BLOCK;
+pub const SEGMENT_BLOCKS: usize = SEGMENT / BLOCK;
 /// Tokens that a block of the prompt kernel attends for.
 pub const PROMPT_ROWS: usize = 128;
 /// Logits that sampling looks at together.
 pub const STRETCH: usize = 1024;
-/// Stretches of one block of the survey.
-pub const SURVEY_STRETCHES: usize = 8;
+/// Stretches of one block of `partial_argmax`.
+pub const ARGMAX_STRETCHES: usize = 8;
 /// Most alternatives that a row can report.
 pub const MOST_ALTERNATIVES: usize = 128;
-/// Heads of one block of `route_any`.
-pub const ROUTE_HEADS: usize = 8;
+/// Heads of one block of `prepare_qkv_any`.
+pub const PREPARE_QKV_HEADS: usize = 8;
 
 /// Declares arguments of kernels.
 macro_rules! arguments {
@@ -56,7 +56,7 @@ macro_rules! arguments {
         #[repr(C)]
         #[allow(missing_docs, reason = "documented beside the kernel")]
         pub struct $name { $(pub $field: $type,)* }
-        // SAFETY: `repr(C)`, plain data; `tests` compares its size with the kernel's.
+        // SAFETY: `repr(C)`, plain data; debug builds compare its size with the kernel's parameter at every launch (`Stream::launch`).
         unsafe impl $crate::driver::Arguments for $name {})*
     };
 }
@@ -86,19 +86,19 @@ arguments! {
     Randomise { values: Address, count: u64, seed: u32, amount: f32, }
     /// `product.cuh`.
     Linear {
-        w: Address, units: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, work: Address,
-        n: u32, rows: u32, k: u32, slices: u32, input_share: u32, narrowed: u32,
+        w: Address, strip_scales: Address, x: Address, y: Address, partial: Address, finished: Address, lists: Address, work: Address,
+        n: u32, rows: u32, k: u32, slices: u32, rows_per_input: u32, bf16_results: u32,
     }
-    /// `route.cu`.
-    Route {
-        projections: Address, bias: Address, query_norm: Address, key_norm: Address, angles: Address, positions: Address,
+    /// `prepare_qkv.cu`.
+    PrepareQkv {
+        projections: Address, bias: Address, query_norm: Address, key_norm: Address, cos_sin: Address, positions: Address,
         slots: Address, queries: Address, kv: Address,
         heads: u32, kv_heads: u32, head_dim: u32, pairs: u32, interleaved: u32, whole: u32, eps: f32,
     }
     /// `attend.cuh`.
     Attend {
         queries: Address, kv: Address, out: Address, tables: Address, counts: Address, items: Address,
-        prompts: Address, values: Address, scales: Address,
+        prompts: Address, partial_values: Address, partial_stats: Address,
         heads: u32, kv_heads: u32, window: u32, scale: f32, cap: f32,
     }
     /// `attend_hopper.cu`, `attend_decode.cuh`.
@@ -109,12 +109,12 @@ arguments! {
         width: u32, rows: u32, experts: u32, eps: f32,
     }
     /// `experts.cu`.
-    PickExperts {
+    TopkExperts {
         logits: Address, experts_of: Address, weights: Address, counts: Address, lists: Address, work: Address,
         rows: u32, experts: u32, top_k: u32, normalise: u32,
     }
     /// `experts.cu`.
-    Lists {
+    SortByExpert {
         experts_of: Address, counts: Address, lists: Address, work: Address,
         pairs: u32, experts: u32, tile: u32, items: u32,
     }
@@ -122,20 +122,20 @@ arguments! {
     Combine { results: Address, weights: Address, branch: Address, width: u32, top_k: u32, }
     /// `sample.cu`.
     Sample {
-        logits: Address, changed: Address, rows: Address, words: Address, picks: Address, marks: Address, peaks: Address,
-        changed_peaks: Address, chosen_before: Address, chosen: Address, outcomes: Address, alternatives: Address,
+        logits: Address, adjusted_logits: Address, rows: Address, words: Address, adjusted_rows: Address, marks: Address, peaks: Address,
+        adjusted_peaks: Address, chosen_before: Address, chosen: Address, outcomes: Address, alternatives: Address,
         vocab: u32, stretches: u32, adjusted: u32, cap: f32,
     }
 }
 
 const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
 
-pub(crate) fn source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
-    Source { name, text: format!("{PRELUDE}\n{text}"), defines }
+pub(crate) fn source(name: &'static str, text: &str, defines: Vec<String>) -> KernelSource {
+    KernelSource { name, text: format!("{PRELUDE}\n{text}"), defines }
 }
 
 /// A source of products.
-pub(crate) fn product_source(name: &'static str, text: &str, defines: Vec<String>) -> Source {
+pub(crate) fn product_source(name: &'static str, text: &str, defines: Vec<String>) -> KernelSource {
     source(name, &format!("{}\n{text}", include_str!("../../kernels/product.cuh")), defines)
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn activation_kind(activation: Activation) -> u32 {
 
 /// What kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Constants {
+pub struct KernelConstants {
     /// Values of a head.
     pub head_dim: usize,
     /// Values of the residual stream.
@@ -167,10 +167,10 @@ pub struct Constants {
     /// The form of keys and values.
     pub kv: KvForm,
     /// Who may bring those of decoded rows.
-    pub decodes: &'static [DecodeForm],
+    pub decode_forms: &'static [DecodeForm],
 }
 
-impl Constants {
+impl KernelConstants {
     /// How attention fits into shared memory, whoever brings decoded rows' keys and values: threads leave gaps between them.
     pub fn attend_shape(&self) -> Result<AttendShape, CudaError> {
         self.attend_shape_by(DecodeForm::Threads)
@@ -193,13 +193,13 @@ pub(crate) fn row_threads(width: usize) -> usize {
 }
 
 /// A source that reads or writes keys and values.
-fn kv_source(name: &'static str, text: &str, constants: Constants) -> Source {
+fn kv_source(name: &'static str, text: &str, constants: KernelConstants) -> KernelSource {
     let defines = vec![format!("HEAD_DIM={}", constants.head_dim), constants.kv.define()];
     source(name, &format!("{}\n{text}", include_str!("../../kernels/kv.cuh")), defines)
 }
 
 /// Some of the attention kernels: these texts after what all of them share.
-pub(crate) fn attend(constants: Constants, shape: &AttendShape, texts: &[&str]) -> Source {
+pub(crate) fn attend(constants: KernelConstants, shape: &AttendShape, texts: &[&str]) -> KernelSource {
     let text = [&[include_str!("../../kernels/attend.cuh")], texts].concat().join("\n");
     let mut source = kv_source("attend", &text, constants);
     source.defines.extend([
@@ -212,7 +212,7 @@ pub(crate) fn attend(constants: Constants, shape: &AttendShape, texts: &[&str]) 
 }
 
 /// All sources of a model.
-pub fn sources(constants: Constants, prompts: PromptForm) -> Result<Vec<Source>, CudaError> {
+pub fn sources(constants: KernelConstants, prompts: PromptForm) -> Result<Vec<KernelSource>, CudaError> {
     let shape = constants.attend_shape()?;
     let threads = constants.row_threads();
     let groups = constants.hidden.div_ceil(4 * threads);
@@ -220,7 +220,7 @@ pub fn sources(constants: Constants, prompts: PromptForm) -> Result<Vec<Source>,
     let mut sources = vec![
         source("rows", &with_activation(include_str!("../../kernels/rows.cu")), rows),
         linear_source(constants.shared_bytes),
-        kv_source("route", include_str!("../../kernels/route.cu"), constants),
+        kv_source("prepare_qkv", include_str!("../../kernels/prepare_qkv.cu"), constants),
         prompts.source(constants, &shape),
         source("experts", include_str!("../../kernels/experts.cu"), Vec::new()),
         source("sample", include_str!("../../kernels/sample.cu"), Vec::new()),
@@ -245,14 +245,14 @@ pub struct Kernels {
     pub move_block: Function,
     pub products: ProductKernels,
     /// For heads whose values fit into registers evenly.
-    pub route: Option<RouteKernel>,
-    pub route_any: Function,
+    pub prepare_qkv: Option<PrepareQkvKernel>,
+    pub prepare_qkv_any: Function,
     pub attend_decode: DecodeKernels,
     pub attend_prompt: PromptKernel,
     pub experts: ExpertKernels,
-    pub survey: Function,
+    pub partial_argmax: Function,
     pub adjust: Function,
-    pub choose: Function,
+    pub sample_tokens: Function,
 }
 
 /// Which of several kernels for the same work are loaded.
@@ -273,7 +273,7 @@ impl Kernels {
     pub fn load(
         device: &Device,
         compiler: &Compiler,
-        constants: Constants,
+        constants: KernelConstants,
         variants: Variants<'_>,
     ) -> Result<Self, CudaError> {
         let Variants { forms, warpgroups, experts, prompts } = variants;
@@ -283,10 +283,10 @@ impl Kernels {
         sources.extend((warpgroups && experts).then(linear_warpgroups_source));
         let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
-        let [rows, linear, route, prompt, mixture, sample, others @ ..] = &modules[..] else {
+        let [rows, linear, prepare_qkv, prompt, mixture, sample, others @ ..] = &modules[..] else {
             unreachable!("every source makes a module")
         };
-        let (decodes, packed) = others.split_at(2 * constants.decodes.len());
+        let (decodes, packed) = others.split_at(2 * constants.decode_forms.len());
         let shared_bytes = constants.shared_bytes;
         let (packed, by_warpgroups) = packed.split_at(forms.len());
         let linear_by_warpgroups = by_warpgroups.get(forms.len());
@@ -308,14 +308,14 @@ impl Kernels {
                 packed.collect::<Result<_, _>>()?,
                 shared_bytes,
             )?,
-            route: RouteKernel::load(route, constants.head_dim)?,
-            route_any: route.function("route_any", 0)?,
+            prepare_qkv: PrepareQkvKernel::load(prepare_qkv, constants.head_dim)?,
+            prepare_qkv_any: prepare_qkv.function("prepare_qkv_any", 0)?,
             attend_decode: DecodeKernels::find(decodes, constants)?,
             attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
             experts: ExpertKernels::load(mixture)?,
-            survey: sample.function("survey", 0)?,
+            partial_argmax: sample.function("partial_argmax", 0)?,
             adjust: sample.function("adjust", 0)?,
-            choose: sample.function("choose", 0)?,
+            sample_tokens: sample.function("sample_tokens", 0)?,
         })
     }
 }
@@ -326,7 +326,7 @@ pub(crate) fn load_all(device: &Device, images: &[Vec<u8>]) -> Result<Vec<Module
 }
 
 /// Compiles all sources side by side; their machine code, in order.
-pub(crate) fn compile_all(compiler: &Compiler, sources: &[Source]) -> Result<Vec<Vec<u8>>, CudaError> {
+pub(crate) fn compile_all(compiler: &Compiler, sources: &[KernelSource]) -> Result<Vec<Vec<u8>>, CudaError> {
     let compiled: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             sources.iter().map(|source| scope.spawn(|| compiler.compiled(source))).collect();

@@ -1,6 +1,6 @@
 //! The kernels of matrix products.
 
-use crate::compile::Source;
+use crate::compile::KernelSource;
 use crate::driver::{Function, Module};
 use crate::error::CudaError;
 use crate::packed::{PackedForm, PackedKernels};
@@ -13,13 +13,13 @@ use super::product_source;
 const BLOCK_BYTES: usize = 128;
 
 /// The source of products of plain weights, for so many bytes of shared memory in a block.
-pub(crate) fn linear_source(shared_bytes: usize) -> Source {
+pub(crate) fn linear_source(shared_bytes: usize) -> KernelSource {
     let defines = vec![format!("WIDE_STAGES={}", WIDE.stages_in(shared_bytes))];
     product_source("linear", include_str!("../../kernels/linear.cu"), defines)
 }
 
 /// The source of products of plain weights by warpgroups, for Hopper alone.
-pub fn linear_warpgroups_source() -> Source {
+pub fn linear_warpgroups_source() -> KernelSource {
     let parts = [include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/linear_hopper.cu")];
     product_source("linear_hopper", &parts.join("\n"), Vec::new())
 }

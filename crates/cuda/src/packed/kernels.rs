@@ -4,24 +4,24 @@
 
 use super::PackedForm;
 use super::warpgroups::load_warpgroups;
-use crate::compile::Source;
+use crate::compile::KernelSource;
 use crate::driver::{Address, Function, Module};
 use crate::error::CudaError;
 use crate::kernels::{LinearKernel, arguments, product_source};
 
 arguments! {
     /// `packed.cu`.
-    Unpack { w: Address, units: Address, out: Address, n: u32, k: u32, }
+    Unpack { w: Address, strip_scales: Address, out: Address, n: u32, k: u32, }
     /// `packed.cu`.
     EmbedPacked {
-        tokens: Address, chosen: Address, table: Address, units: Address, hidden: Address, width: u32, vocab: u32, scale: f32,
+        tokens: Address, chosen: Address, table: Address, strip_scales: Address, hidden: Address, width: u32, vocab: u32, scale: f32,
     }
     /// `packed.cu`.
-    RandomisePacked { w: Address, units: Address, words: u64, strips: u32, low: u32, high: u32, unit: f32, seed: u32, }
+    RandomisePacked { w: Address, strip_scales: Address, words: u64, strips: u32, low: u32, high: u32, strip_scale: f32, seed: u32, }
 }
 
 /// The source for a form, for so many bytes of shared memory in a block.
-pub fn packed_source(form: PackedForm, shared_bytes: usize) -> Source {
+pub fn packed_source(form: PackedForm, shared_bytes: usize) -> KernelSource {
     let defines = vec![
         format!("BITS={}", form.width()),
         format!("PARTS={}", form.parts()),

@@ -19,5 +19,5 @@ pub use self::form::{PackedForm, RECORD_INPUTS, STRIP};
 pub use self::kernels::{EmbedPacked, PackedKernels, Unpack, packed_source};
 pub use self::strip::Strip;
 pub(crate) use self::upload::{Packing, randomise};
-pub(crate) use self::warpgroups::has_warpgroups;
+pub(crate) use self::warpgroups::has_wgmma;
 pub use self::warpgroups::warpgroups_source;

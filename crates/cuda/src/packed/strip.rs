@@ -128,20 +128,20 @@ impl Strip {
 
     /// Writes the records; what their weights are multiples of.
     pub fn pack(&self, out: &mut [u8]) -> f32 {
-        let unit = self.unit();
+        let strip_scale = self.strip_scale();
         for (block, record) in out.chunks_exact_mut(self.form.record_bytes()).enumerate() {
             let (quants, factors) = record.split_at_mut(self.form.quant_bytes());
             match self.form.bits {
                 Bits::Four => self.put_nibbles(block, quants),
                 Bits::Eight => self.put_bytes(block, quants),
             }
-            self.put_factors(block, unit, factors);
+            self.put_factors(block, strip_scale, factors);
         }
-        unit
+        strip_scale
     }
 
     /// The power of two that brings the largest factor just below the top of f16's range; 1 where factors have the range of an f32.
-    fn unit(&self) -> f32 {
+    fn strip_scale(&self) -> f32 {
         if self.form.bits == Bits::Four {
             return 1.0;
         }
@@ -189,7 +189,7 @@ impl Strip {
     }
 
     /// Both factors of every output and group, as 16-bit numbers.
-    fn put_factors(&self, block: usize, unit: f32, out: &mut [u8]) {
+    fn put_factors(&self, block: usize, strip_scale: f32, out: &mut [u8]) {
         let (groups, in_record) = (self.groups(), RECORD_INPUTS / self.form.group.len());
         let mut values = [0.0; MOST_FACTORS];
         for slot in 0..STRIP {
@@ -199,7 +199,7 @@ impl Strip {
                 let (scale, min) = (self.scales[at], self.mins[at]);
                 [values[2 * place], values[2 * place + 1]] = match self.form.bits {
                     Bits::Four => [scale, min + MIDDLE * scale],
-                    Bits::Eight => [scale * (SHIFT / unit), min / unit],
+                    Bits::Eight => [scale * (SHIFT / strip_scale), min / strip_scale],
                 };
             }
         }

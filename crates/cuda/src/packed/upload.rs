@@ -5,10 +5,10 @@ use ropeway_weights::{Bits, Tensor};
 
 use super::kernels::RandomisePacked;
 use super::{PackedForm, PackedKernels, RECORD_INPUTS, STRIP, Strip};
-use crate::driver::{Address, Shape, Stream};
+use crate::driver::{Address, LaunchShape, Stream};
 use crate::error::CudaError;
 use crate::plan::MatrixPlan;
-use crate::weights::{PIECE, Ring};
+use crate::weights::{Ring, STAGING_BYTES};
 
 /// A matrix to be packed.
 pub(crate) struct Packing<'a> {
@@ -26,17 +26,17 @@ impl Packing<'_> {
     /// Packs the matrix and writes it to the device.
     pub(crate) fn write(&self, ring: &mut Ring<'_>, to: Address) -> Result<(), CudaError> {
         let bytes = self.form.strip_bytes(self.matrix.inputs);
-        let mut units = vec![0.0; self.matrix.copies * self.matrix.strips()];
-        let at_once = (PIECE / bytes).max(1);
+        let mut strip_scales = vec![0.0; self.matrix.copies * self.matrix.strips()];
+        let at_once = (STAGING_BYTES / bytes).max(1);
         let mut at = 0;
-        for (index, units) in units.chunks_mut(at_once).enumerate() {
+        for (index, strip_scales) in strip_scales.chunks_mut(at_once).enumerate() {
             at += ring.pass(to.plus(at), |piece| {
-                let piece = &mut piece[..units.len() * bytes];
-                self.pack(index * at_once, piece, units);
+                let piece = &mut piece[..strip_scales.len() * bytes];
+                self.pack(index * at_once, piece, strip_scales);
                 piece.len()
             })?;
         }
-        ring.write_values(to.plus(at), &units)
+        ring.write_values(to.plus(at), &strip_scales)
     }
 
     /// Reads the strip of this number.
@@ -58,19 +58,20 @@ impl Packing<'_> {
     }
 
     /// Packs strips from `first` on, by several threads: records into `out`, a unit each into `units`.
-    fn pack(&self, first: usize, out: &mut [u8], units: &mut [f32]) {
+    fn pack(&self, first: usize, out: &mut [u8], strip_scales: &mut [f32]) {
         let bytes = self.form.strip_bytes(self.matrix.inputs);
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let share = units.len().div_ceil(threads).max((1 << 17) / bytes).max(1);
+        let share = strip_scales.len().div_ceil(threads).max((1 << 17) / bytes).max(1);
         std::thread::scope(|scope| {
-            for (index, (out, units)) in
-                out.chunks_mut(share * bytes).zip(units.chunks_mut(share)).enumerate()
+            for (index, (out, strip_scales)) in
+                out.chunks_mut(share * bytes).zip(strip_scales.chunks_mut(share)).enumerate()
             {
                 scope.spawn(move || {
                     let mut strip = Strip::new(self.form, self.matrix.inputs);
-                    for (at, (out, unit)) in out.chunks_exact_mut(bytes).zip(units).enumerate() {
+                    for (at, (out, strip_scale)) in out.chunks_exact_mut(bytes).zip(strip_scales).enumerate()
+                    {
                         self.read(first + index * share + at, &mut strip);
-                        *unit = strip.pack(out);
+                        *strip_scale = strip.pack(out);
                     }
                 });
             }
@@ -96,20 +97,20 @@ pub(crate) fn randomise(
         row.mins.fill(-amount);
     }
     let mut record = vec![0; kernels.form.record_bytes()];
-    let unit = strip.pack(&mut record);
+    let strip_scale = strip.pack(&mut record);
     let factors = record[kernels.form.quant_bytes()..].as_chunks::<4>().0;
     let strips = matrix.copies * matrix.strips();
     let records = strips * kernels.form.strip_bytes(matrix.inputs);
     let arguments = RandomisePacked {
         w,
-        units: w.plus(records),
+        strip_scales: w.plus(records),
         words: records as u64 / 4,
         strips: strips as u32,
         low: u32::from_le_bytes(factors[0]),
         high: u32::from_le_bytes(factors[1]),
-        unit,
+        strip_scale,
         seed,
     };
-    let shape = Shape { grid: [1024, 1, 1], threads: 256, shared_bytes: 0 };
+    let shape = LaunchShape { grid: [1024, 1, 1], threads: 256, shared_bytes: 0 };
     Ok(stream.launch(&kernels.randomise, shape, &arguments)?)
 }

@@ -3,7 +3,7 @@
 use ropeway_weights::Bits;
 
 use super::{PackedForm, STRIP};
-use crate::compile::Source;
+use crate::compile::KernelSource;
 use crate::driver::{Module, Properties};
 use crate::error::CudaError;
 use crate::kernels::{LinearKernel, product_source};
@@ -48,7 +48,7 @@ const TILES: [Tile; 11] = [
 ];
 
 /// Whether a device can run them.
-pub(crate) fn has_warpgroups(properties: &Properties) -> bool {
+pub(crate) fn has_wgmma(properties: &Properties) -> bool {
     properties.capability == HOPPER
 }
 
@@ -90,7 +90,7 @@ impl Tile {
 }
 
 /// The source for a form.
-pub fn warpgroups_source(form: PackedForm) -> Source {
+pub fn warpgroups_source(form: PackedForm) -> KernelSource {
     let defines = vec![format!("BITS={}", form.width()), format!("PARTS={}", form.parts())];
     let parts = [
         include_str!("../../kernels/packed.cuh"),

@@ -28,7 +28,7 @@ impl Builder<'_> {
         let ropes: Vec<VectorId> = (0..spec.ropes.len())
             .map(|rope| {
                 let pairs = spec.ropes[rope].dims / 2;
-                self.vector(VectorRole::Angles(rope), spec.context * 2 * pairs)
+                self.vector(VectorRole::CosSin(rope), spec.context * 2 * pairs)
             })
             .collect();
         let embedding = self.matrix(MatrixRole::Embedding, [spec.vocab, spec.hidden], Results::F32);
@@ -65,9 +65,9 @@ impl Builder<'_> {
         let norms = spec.attention.qk_norm.map(|span| self.head_norms(layer, span));
         let rotation = spec.layers[layer].rope.map(|rope| {
             let RopeLayoutOf { pairs, layout } = rope_layout(spec, rope.0);
-            RotationPlan { angles: ropes[rope.0], pairs, layout }
+            RotationPlan { cos_sin: ropes[rope.0], pairs, layout }
         });
-        self.push(Op::Route { layer, bias, norms, rotation });
+        self.push(Op::PrepareQkv { layer, bias, norms, rotation });
         let window = self.window(spec.layers[layer].window);
         let last = layer + 1 == spec.layers.len();
         let rows = if last { RowsOf::Picked } else { RowsOf::Tokens };
@@ -126,7 +126,7 @@ impl Builder<'_> {
     fn experts(&mut self, layer: usize, norm: VectorId, experts: ExpertsSpec) {
         let (hidden, width, rows) = (self.spec.hidden, experts.intermediate, RowsOf::Pairs(experts.top_k));
         let router = self.vector(VectorRole::Router(layer), experts.experts * hidden);
-        self.push(Op::Choose { router, norm, experts });
+        self.push(Op::RouteExperts { router, norm, experts });
         let gate_up = self.matrix(MatrixRole::ExpertGateUp(layer), [2 * width, hidden], Results::Bf16);
         let down = self.matrix(MatrixRole::ExpertDown(layer), [hidden, width], Results::F32);
         for id in [gate_up, down] {

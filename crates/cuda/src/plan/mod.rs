@@ -146,7 +146,7 @@ pub enum VectorRole {
     Router(usize),
     FinalNorm,
     /// `[position][cosines | sines]`.
-    Angles(usize),
+    CosSin(usize),
 }
 
 /// A vector of weights in f32.
@@ -199,7 +199,7 @@ pub enum RowsOf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotationPlan {
     /// Its cosines and sines.
-    pub angles: VectorId,
+    pub cos_sin: VectorId,
     /// Pairs of a head that turn.
     pub pairs: usize,
     /// Which values form a pair.
@@ -230,7 +230,7 @@ pub enum Op {
     /// `picked hidden, picked attended = hidden, attended`, of rows whose logits are wanted.
     Pick,
     /// Queries, and keys and values into their blocks.
-    Route {
+    PrepareQkv {
         layer: usize,
         bias: Option<VectorId>,
         norms: Option<HeadNormPlan>,
@@ -241,7 +241,7 @@ pub enum Op {
     /// `gated = activation(gate) * up`.
     Gate { width: usize, bias: Option<VectorId>, rows: RowsOf },
     /// Which experts compute which tokens.
-    Choose { router: VectorId, norm: VectorId, experts: ExpertsSpec },
+    RouteExperts { router: VectorId, norm: VectorId, experts: ExpertsSpec },
     /// `branch = sum of the experts' results`.
     Combine { experts: ExpertsSpec },
 }
@@ -320,9 +320,9 @@ impl Plan {
     }
 
     /// The most experts that a token goes to in any layer; 0 without experts.
-    pub fn most_experts(&self) -> usize {
+    pub fn max_top_k(&self) -> usize {
         let experts = self.layers.iter().map(|op| match op {
-            Op::Choose { experts, .. } => experts.top_k,
+            Op::RouteExperts { experts, .. } => experts.top_k,
             _ => 0,
         });
         experts.max().unwrap_or(0)

@@ -44,7 +44,7 @@ impl ProductKey {
         format!("{outputs}x{inputs}{form} in {slices}, {results:?}{branch}, {} rows", class.rows())
     }
 
-    /// What the library computes: at least as many rows as are judged.
+    /// What the library computes: at least as many rows as are compared.
     pub(super) fn shape(&self) -> ProductShape {
         ProductShape {
             n: self.outputs,
@@ -64,7 +64,7 @@ impl ProductKey {
     }
 
     /// All slices at once, where they have one length and a reader that adds them up.
-    pub(super) fn beside_shape(&self) -> Option<ProductShape> {
+    pub(super) fn batched_shape(&self) -> Option<ProductShape> {
         let slice = self.slice_shape().filter(|_| self.branch && self.slices > 1)?;
         Some(ProductShape { slices: self.slices, ..slice })
     }
@@ -118,7 +118,7 @@ mod tests {
             results: Results::F32,
             form: Form::Bf16,
         };
-        let shape = |role, slices| ProductKey::new(&matrix(role, slices), RowClass::of(1)).beside_shape();
+        let shape = |role, slices| ProductKey::new(&matrix(role, slices), RowClass::of(1)).batched_shape();
         for role in [MatrixRole::Output(0), MatrixRole::Down(0)] {
             assert_eq!(shape(role, 2).map(|shape| (shape.slices, shape.k)), Some((2, 2048)));
             assert_eq!(shape(role, 1), None, "a whole one has nothing beside it");

@@ -4,13 +4,13 @@
 //! (matrix shape, class) ── tune ──> Recipe: the library with a pinned split, slice by slice or with all slices side by side; or our own
 //!                                   kernel
 //! ```
-//! Our own kernel is the judge: an algorithm of the library is used only if its first rows equal the judge's bit for bit. So a row's sums
-//! are the same in every class, whatever computes it. Without the library our kernel computes everything.
+//! Our own kernel is the reference: an algorithm of the library is used only if the first, middle and last 8 rows of its results equal the
+//! reference's bit for bit (`reference`). So a row's sums are the same in every class, whatever computes it. Without the library our kernel computes everything.
 //!
 //! Packed matrices are multiplied by our kernels, or unpacked into a scratch for the library, where measuring says that it pays.
 
-mod judge;
 mod key;
+mod reference;
 mod tiles;
 pub mod trial;
 mod tune;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use self::key::ProductKey;
 pub use self::tune::{Bench, Wanted};
 use crate::blas::{Algorithm, Blas, Operands, ProductShape, Scratch};
-use crate::driver::{Address, Shape, Stream};
+use crate::driver::{Address, LaunchShape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{ExpertTiles, Linear, LinearKernel, ProductKernels};
 use crate::packed::{PackedForm, RECORD_INPUTS, STRIP, Unpack};
@@ -37,9 +37,9 @@ enum Recipe {
     /// One call of the library.
     Library([u64; 8]),
     /// A call per slice, each added to those before.
-    Chained([u64; 8]),
+    Accumulated([u64; 8]),
     /// One call for all slices side by side, which whoever reads them adds up.
-    Beside([u64; 8]),
+    Batched([u64; 8]),
 }
 
 /// What is measured and remembered about a product.
@@ -51,15 +51,15 @@ struct Choice {
 
 /// Operands of a product whose rows are not a plain sequence: experts.
 #[derive(Clone, Copy, Debug)]
-pub struct Lists {
+pub struct ExpertRows {
     /// `[pairs]`, sorted by expert.
     pub lists: Address,
     /// What is computed together: so many items as `tiles` has.
     pub work: Address,
     /// How many pairs an item has at most, and how many items there may be.
     pub tiles: ExpertTiles,
-    /// Row r of the results reads row r / share of the input.
-    pub share: usize,
+    /// Row r of the results reads row `r / rows_per_input` of the input.
+    pub rows_per_input: usize,
 }
 
 /// A product to be queued.
@@ -79,7 +79,7 @@ pub struct Summands {
     /// How many there are.
     pub count: usize,
     /// Values from one to the next.
-    pub apart: usize,
+    pub stride: usize,
 }
 
 /// What products use on the device besides their operands.
@@ -131,8 +131,8 @@ impl Products {
                 let way = match &choice.recipe {
                     Recipe::Own(name) => name,
                     Recipe::Library(_) => "library",
-                    Recipe::Chained(_) => "library, slice by slice",
-                    Recipe::Beside(_) => "library, slices side by side",
+                    Recipe::Accumulated(_) => "library, slice by slice",
+                    Recipe::Batched(_) => "library, slices side by side",
                 };
                 format!("{}: {way}, {:.1} us", key.name(), choice.microseconds)
             })
@@ -149,10 +149,10 @@ impl Products {
     /// Where the results of a product into `y` are, once it was queued and until the next one is.
     pub fn results(&self, key: ProductKey, y: Address) -> Summands {
         match self.choices.get(&key) {
-            Some(Choice { recipe: Recipe::Beside(_), .. }) if self.blas.is_some() => {
-                Summands { first: self.scratch.address, count: key.slices, apart: key.slice_values() }
+            Some(Choice { recipe: Recipe::Batched(_), .. }) if self.blas.is_some() => {
+                Summands { first: self.scratch.address, count: key.slices, stride: key.slice_values() }
             }
-            _ => Summands { first: y, count: 1, apart: 0 },
+            _ => Summands { first: y, count: 1, stride: 0 },
         }
     }
 
@@ -183,16 +183,16 @@ impl Products {
             Recipe::Library(algorithm) => {
                 blas.product(key.shape())?.run(stream, &Algorithm(*algorithm), operands, self.scratch, false)
             }
-            Recipe::Chained(algorithm) => (0..key.slices).try_for_each(|slice| {
+            Recipe::Accumulated(algorithm) => (0..key.slices).try_for_each(|slice| {
                 let (first, k) = key.slice(slice);
                 let product = blas.product(ProductShape { k, ..key.shape() })?;
                 let operands =
                     Operands { w: operands.w.plus(first * 2), x: operands.x.plus(first * 2), ..operands };
                 product.run(stream, &Algorithm(*algorithm), operands, self.scratch, slice > 0)
             }),
-            Recipe::Beside(algorithm) => {
-                let (shape, y, rest) = self.beside(&key).ok_or_else(|| {
-                    CudaError::Shape(format!("slices of {} have no room side by side", key.name()))
+            Recipe::Batched(algorithm) => {
+                let (shape, y, rest) = self.batched(&key).ok_or_else(|| {
+                    CudaError::Step(format!("slices of {} have no room side by side", key.name()))
                 })?;
                 blas.product(shape)?.run(
                     stream,
@@ -209,20 +209,20 @@ impl Products {
     fn unpack(&self, launch: Launch<'_>, form: PackedForm) -> Result<Operands, CudaError> {
         let Launch { stream, kernels, key, operands } = launch;
         let (w, out) = (operands.w, self.unpacked.address);
-        let units = w.plus(form.records_bytes(key.outputs, key.inputs));
-        let arguments = Unpack { w, units, out, n: key.outputs as u32, k: key.inputs as u32 };
+        let strip_scales = w.plus(form.records_bytes(key.outputs, key.inputs));
+        let arguments = Unpack { w, strip_scales, out, n: key.outputs as u32, k: key.inputs as u32 };
         // A block has four warps, and each takes a record.
         let grid = [key.outputs.div_ceil(STRIP), key.inputs.div_ceil(4 * RECORD_INPUTS), 1];
-        let shape = Shape { grid: grid.map(|side| side as u32), threads: 128, shared_bytes: 0 };
+        let shape = LaunchShape { grid: grid.map(|side| side as u32), threads: 128, shared_bytes: 0 };
         stream.launch(&kernels.packed(form).unpack, shape, &arguments)?;
         Ok(Operands { w: out, ..operands })
     }
 
     /// A product with all slices side by side, where they go, and what is left for the library; none where its reader would not find
     /// them, or they have no room.
-    fn beside(&self, key: &ProductKey) -> Option<(ProductShape, Address, Scratch)> {
+    fn batched(&self, key: &ProductKey) -> Option<(ProductShape, Address, Scratch)> {
         let (first, rest) = self.scratch.split(key.partial_bytes())?;
-        Some((key.beside_shape()?, first, rest))
+        Some((key.batched_shape()?, first, rest))
     }
 
     /// Whether the library can compute a product: of a packed matrix only where it can be unpacked.
@@ -244,7 +244,7 @@ impl Products {
             let rows = at_once.min(rows - first);
             let arguments = Linear {
                 w: operands.w,
-                units: units(key.form, operands.w, 1, [key.outputs, key.inputs]),
+                strip_scales: strip_scales(key.form, operands.w, 1, [key.outputs, key.inputs]),
                 x: operands.x.plus(first * key.inputs * 2),
                 y: operands.y.plus(first * key.outputs * key.results.bytes()),
                 partial: self.scratch.address,
@@ -255,8 +255,8 @@ impl Products {
                 rows: rows as u32,
                 k: key.inputs as u32,
                 slices: key.slices as u32,
-                input_share: 1,
-                narrowed: u32::from(key.results == Results::Bf16),
+                rows_per_input: 1,
+                bf16_results: u32::from(key.results == Results::Bf16),
             };
             let tiles = [key.outputs.div_ceil(kernel.outputs), key.slices, rows.div_ceil(kernel.rows)];
             debug_assert!(key.slices == 1 || tiles[0] * tiles[2] <= PRODUCT_TILES);
@@ -273,13 +273,18 @@ impl Products {
         matrix: &MatrixPlan,
         pairs: usize,
         operands: Operands,
-        lists: Lists,
+        lists: ExpertRows,
     ) -> Result<(), CudaError> {
-        let Lists { lists, work, tiles, share } = lists;
+        let ExpertRows { lists, work, tiles, rows_per_input } = lists;
         let kernel = kernels.of_experts(matrix.form, tiles.rows);
         let arguments = Linear {
             w: operands.w,
-            units: units(matrix.form, operands.w, matrix.copies, [matrix.outputs, matrix.inputs]),
+            strip_scales: strip_scales(
+                matrix.form,
+                operands.w,
+                matrix.copies,
+                [matrix.outputs, matrix.inputs],
+            ),
             x: operands.x,
             y: operands.y,
             partial: self.scratch.address,
@@ -290,8 +295,8 @@ impl Products {
             rows: pairs as u32,
             k: matrix.inputs as u32,
             slices: 1,
-            input_share: share as u32,
-            narrowed: u32::from(matrix.results == Results::Bf16),
+            rows_per_input: rows_per_input as u32,
+            bf16_results: u32::from(matrix.results == Results::Bf16),
         };
         let tiles = [matrix.outputs.div_ceil(kernel.outputs), 1, tiles.most];
         launch_linear(stream, kernel, matrix.results, tiles, &arguments)
@@ -299,7 +304,7 @@ impl Products {
 }
 
 /// Where the units of a packed matrix lie.
-fn units(form: Form, w: Address, copies: usize, [outputs, inputs]: [usize; 2]) -> Address {
+fn strip_scales(form: Form, w: Address, copies: usize, [outputs, inputs]: [usize; 2]) -> Address {
     match form {
         Form::Bf16 => Address::NULL,
         Form::Packed(form) => w.plus(copies * form.records_bytes(outputs, inputs)),
@@ -333,7 +338,10 @@ fn launch_linear(
         Results::F32 => &kernel.f32,
         Results::Bf16 => &kernel.bf16,
     };
-    let shape =
-        Shape { grid: tiles.map(|side| side as u32), threads: kernel.threads, shared_bytes: kernel.shared };
+    let shape = LaunchShape {
+        grid: tiles.map(|side| side as u32),
+        threads: kernel.threads,
+        shared_bytes: kernel.shared,
+    };
     Ok(stream.launch(function, shape, arguments)?)
 }

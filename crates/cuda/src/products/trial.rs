@@ -4,11 +4,11 @@ use super::tune::time_calls;
 use super::{Launch, ProductKey, ProductMemory, Products};
 use crate::blas::{Operands, Scratch};
 use crate::compile::Compiler;
-use crate::driver::{Buffer, Device, Shape, Stream};
+use crate::driver::{Buffer, Device, LaunchShape, Stream};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
 use crate::kernels::{LinearKernel, ProductKernels, Randomise, compile_all, linear_source, load_all};
-use crate::packed::{PackedForm, PackedKernels, has_warpgroups, packed_source, randomise, warpgroups_source};
+use crate::packed::{PackedForm, PackedKernels, has_wgmma, packed_source, randomise, warpgroups_source};
 use crate::plan::{Form, MatrixPlan, MatrixRole, Results};
 use crate::shape::RowClass;
 use crate::workspace::{PRODUCT_BYTES, PRODUCT_TILES};
@@ -21,14 +21,14 @@ const CALLS: usize = 32;
 const ROUNDS: usize = 5;
 
 /// A GPU with the products of packed forms.
-pub struct Laboratory {
+pub struct ProductBench {
     stream: Stream,
     kernels: ProductKernels,
 }
 
 /// A product.
 #[derive(Clone, Copy, Debug)]
-pub struct Trial {
+pub struct ProductCase {
     /// How the matrix is packed.
     pub form: PackedForm,
     /// Rows of the matrix.
@@ -43,7 +43,7 @@ pub struct Trial {
     pub rows: usize,
 }
 
-impl Laboratory {
+impl ProductBench {
     /// Opens the GPU that the options name, with the kernels of these forms.
     pub fn open(options: &CudaOptions, forms: &[PackedForm]) -> Result<Self, CudaError> {
         let device = Device::open(&options.search, options.ordinal)?;
@@ -53,7 +53,7 @@ impl Laboratory {
         let shared_bytes = properties.shared_bytes;
         let mut sources = vec![linear_source(shared_bytes)];
         sources.extend(forms.iter().map(|form| packed_source(*form, shared_bytes)));
-        let more = forms.iter().filter(|_| has_warpgroups(properties));
+        let more = forms.iter().filter(|_| has_wgmma(properties));
         sources.extend(more.map(|form| warpgroups_source(*form)));
         let modules = load_all(&device, &compile_all(&compiler, &sources)?)?;
         let (packed, warpgroups) = modules[1..].split_at(forms.len());
@@ -66,13 +66,13 @@ impl Laboratory {
         Ok(Self { stream, kernels })
     }
 
-    /// Every kernel that computes products of a form, the judge first.
+    /// Every kernel that computes products of a form, the reference first.
     pub fn kernels(&self, form: PackedForm) -> impl Iterator<Item = &LinearKernel> {
         self.kernels.every_tile(Form::Packed(form))
     }
 
     /// Brings a trial onto the GPU.
-    pub fn prepare(&self, trial: Trial) -> Result<Prepared<'_>, CudaError> {
+    pub fn prepare(&self, trial: ProductCase) -> Result<Prepared<'_>, CudaError> {
         let device = self.stream.device();
         let copies = WEIGHT_BYTES.div_ceil(trial.matrix().bytes()).clamp(2, CALLS);
         let weights = (0..copies).map(|_| device.allocate(trial.matrix().bytes()));
@@ -90,7 +90,7 @@ impl Laboratory {
     }
 }
 
-impl Trial {
+impl ProductCase {
     fn matrix(&self) -> MatrixPlan {
         let Self { form, outputs, inputs, slices, results, .. } = *self;
         MatrixPlan {
@@ -107,8 +107,8 @@ impl Trial {
 
 /// A trial on a GPU.
 pub struct Prepared<'a> {
-    laboratory: &'a Laboratory,
-    trial: Trial,
+    laboratory: &'a ProductBench,
+    trial: ProductCase,
     /// Several matrices, so that none is in the cache when its turn comes.
     weights: Vec<Buffer>,
     x: Buffer,
@@ -119,21 +119,21 @@ pub struct Prepared<'a> {
 
 impl Prepared<'_> {
     fn fill(&self) -> Result<(), CudaError> {
-        let Laboratory { stream, kernels } = self.laboratory;
+        let ProductBench { stream, kernels } = self.laboratory;
         for (seed, w) in self.weights.iter().enumerate() {
             let packed = kernels.packed(self.trial.form);
             randomise(stream, packed, &self.trial.matrix(), w.address(), seed as u32)?;
         }
         let count = (self.trial.rows * self.trial.inputs) as u64;
         let arguments = Randomise { values: self.x.address(), count, seed: 1, amount: 1.0 };
-        let shape = Shape { grid: [256, 1, 1], threads: 256, shared_bytes: 0 };
+        let shape = LaunchShape { grid: [256, 1, 1], threads: 256, shared_bytes: 0 };
         stream.launch(&kernels.randomise, shape, &arguments)?;
-        Ok(stream.fill(self.finished.address(), 0, self.finished.bytes())?)
+        Ok(stream.memset(self.finished.address(), 0, self.finished.bytes())?)
     }
 
     /// Queues the product by a kernel, with the matrices in turn.
     fn launch(&self, kernel: &LinearKernel, call: usize) -> Result<(), CudaError> {
-        let Laboratory { stream, kernels } = self.laboratory;
+        let ProductBench { stream, kernels } = self.laboratory;
         let nothing = Scratch { address: self.scratch.address(), bytes: 0 };
         let memory = ProductMemory {
             scratch: Scratch { address: self.scratch.address(), bytes: PRODUCT_BYTES },
@@ -154,7 +154,7 @@ impl Prepared<'_> {
     /// The bytes of a kernel's results. Values that it does not write are NaN.
     pub fn results(&self, kernel: &LinearKernel) -> Result<Vec<u8>, CudaError> {
         let stream = &self.laboratory.stream;
-        stream.fill(self.y.address(), 0xff, self.y.bytes())?;
+        stream.memset(self.y.address(), 0xff, self.y.bytes())?;
         self.launch(kernel, 0)?;
         let mut pinned = stream.device().allocate_pinned(self.y.bytes())?;
         stream.download(&mut pinned, self.y.address(), self.y.bytes())?;

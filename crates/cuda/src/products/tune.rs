@@ -1,12 +1,12 @@
-//! Measuring: which way computes a product fastest with the judge's bits, remembered on disk.
+//! Measuring: which way computes a product fastest with the reference's bits, remembered on disk.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::{Choice, Launch, ProductKey, Products, Recipe, tiles, usual_kernel};
 use crate::blas::{Blas, Operands, Scratch, Splits};
-use crate::compile::keep;
-use crate::driver::{Address, Event, Graph, Shape, Stream};
+use crate::compile::write_atomically;
+use crate::driver::{Address, Event, Graph, LaunchShape, Stream};
 use crate::error::CudaError;
 use crate::kernels::{LinearKernel, ProductKernels, Randomise};
 use crate::plan::Form;
@@ -26,7 +26,7 @@ const NEAR: f64 = 1.05;
 const ADDED_PER_SECOND: f64 = 4e12;
 
 /// Rows above which slices one after the other can be the fastest: fewer don't fill the device by themselves.
-const CHAINED_ROWS: usize = 256;
+const ACCUMULATED_ROWS: usize = 256;
 
 /// Rows up to which our own kernel can be the fastest: reading weights takes longer than multiplying them, and it begins to read while the
 /// kernel before it ends.
@@ -44,7 +44,7 @@ const FORMAT: u32 = 12;
 pub struct Bench<'a> {
     /// Where work is queued.
     pub stream: &'a Stream,
-    /// The judge, and random inputs.
+    /// The reference, and random inputs.
     pub kernels: &'a ProductKernels,
     /// The device's name.
     pub device: &'a str,
@@ -81,8 +81,8 @@ impl Products {
     /// Chooses how each of these products is computed.
     pub fn tune(&mut self, bench: &Bench<'_>, wanted: &[Wanted]) -> Result<(), CudaError> {
         let Some(blas) = self.blas.take() else { return Ok(()) };
-        let place = bench.cache.map(|folder| memory_file(folder, bench.device, blas.version()));
-        let mut known = place.as_deref().and_then(remembered).unwrap_or_default();
+        let place = bench.cache.map(|folder| choices_file(folder, bench.device, blas.version()));
+        let mut known = place.as_deref().and_then(read_choices).unwrap_or_default();
         let mut fresh = false;
         for wanted in measured_first(wanted) {
             let name = wanted.key.name();
@@ -98,7 +98,7 @@ impl Products {
             self.choices.insert(wanted.key, choice);
         }
         if let Some(place) = place.filter(|_| fresh) {
-            remember(&place, &known);
+            write_choices(&place, &known);
         }
         self.blas = Some(blas);
         Ok(())
@@ -106,14 +106,14 @@ impl Products {
 
     /// Whether a remembered way still fits into the scratch.
     fn has_room(&self, choice: &Choice, key: &ProductKey) -> bool {
-        !matches!(choice.recipe, Recipe::Beside(_)) || self.beside(key).is_some()
+        !matches!(choice.recipe, Recipe::Batched(_)) || self.batched(key).is_some()
     }
 
-    /// The fastest way that gives the judge's bits; with numbers of rows that are not measured, the way of the next one that was.
+    /// The fastest way that gives the reference's bits; with numbers of rows that are not measured, the way of the next one that was.
     fn choose(&self, blas: &Blas, bench: &Bench<'_>, wanted: &Wanted) -> Result<Choice, CudaError> {
         let key = wanted.key;
         if let Some(choice) = self.choices.get(&key.measured()) {
-            if !self.judged(blas, bench, wanted, vec![choice.recipe.clone()])?.is_empty() {
+            if !self.matching(blas, bench, wanted, vec![choice.recipe.clone()])?.is_empty() {
                 return Ok(choice.clone());
             }
             tracing::info!(
@@ -130,7 +130,7 @@ impl Products {
         if by_library {
             recipes.extend(self.library_candidates(blas, bench, key)?);
         }
-        let mut right = self.judged(blas, bench, wanted, recipes)?;
+        let mut right = self.matching(blas, bench, wanted, recipes)?;
         if right.is_empty() && by_library {
             tracing::warn!(
                 product = key.name(),
@@ -169,16 +169,16 @@ impl Products {
             return Ok(whole.into_iter().map(Recipe::Library).collect());
         }
         let Some(slice) = key.slice_shape() else {
-            let pinned = found(key.shape(), Splits::Pinned(key.slices), self.scratch)?;
+            let pinned = found(key.shape(), Splits::Exactly(key.slices), self.scratch)?;
             return Ok(pinned.into_iter().map(Recipe::Library).collect());
         };
-        let beside = self.beside(&key);
+        let beside = self.batched(&key);
         let mut recipes = Vec::new();
-        if beside.is_none() || key.class.rows() > CHAINED_ROWS {
-            recipes.extend(found(slice, Splits::None, self.scratch)?.into_iter().map(Recipe::Chained));
+        if beside.is_none() || key.class.rows() > ACCUMULATED_ROWS {
+            recipes.extend(found(slice, Splits::None, self.scratch)?.into_iter().map(Recipe::Accumulated));
         }
         if let Some((all, _, rest)) = beside {
-            recipes.extend(found(all, Splits::None, rest)?.into_iter().map(Recipe::Beside));
+            recipes.extend(found(all, Splits::None, rest)?.into_iter().map(Recipe::Batched));
         }
         Ok(recipes)
     }
@@ -202,7 +202,7 @@ impl Products {
             self.by_recipe(blas, bench.launch(wanted, call), &recipe)
         };
         let graph = bench.stream.capture(|| (0..calls).try_for_each(queue))?;
-        let further = if matches!(recipe, Recipe::Beside(_)) { key.slices - 1 } else { 0 };
+        let further = if matches!(recipe, Recipe::Batched(_)) { key.slices - 1 } else { 0 };
         let added = further * key.slice_values() * key.results.bytes();
         Ok(Candidate { recipe, graph, calls, adding: added as f64 / ADDED_PER_SECOND, seconds: Vec::new() })
     }
@@ -295,24 +295,24 @@ fn own_candidates(kernels: &ProductKernels, key: ProductKey) -> Vec<Recipe> {
 
 pub(super) fn randomise_input(bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
     let count = (wanted.key.class.rows().max(LEAST_ROWS) * wanted.key.inputs) as u64;
-    let shape = Shape { grid: [256, 1, 1], threads: 256, shared_bytes: 0 };
+    let shape = LaunchShape { grid: [256, 1, 1], threads: 256, shared_bytes: 0 };
     let arguments = Randomise { values: wanted.input, count, seed: 1, amount: 1.0 };
     Ok(bench.stream.launch(&bench.kernels.randomise, shape, &arguments)?)
 }
 
-fn memory_file(folder: &Path, device: &str, version: i32) -> PathBuf {
+fn choices_file(folder: &Path, device: &str, version: i32) -> PathBuf {
     let device: String = device.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     folder.join(format!("products-{device}-{version}-{FORMAT}.json"))
 }
 
-fn remembered(place: &Path) -> Option<HashMap<String, Choice>> {
+fn read_choices(place: &Path) -> Option<HashMap<String, Choice>> {
     serde_json::from_slice(&std::fs::read(place).ok()?).ok()
 }
 
 /// A memory that can't be written costs time at the next start, nothing else.
-fn remember(place: &Path, known: &HashMap<String, Choice>) {
+fn write_choices(place: &Path, known: &HashMap<String, Choice>) {
     if let Ok(text) = serde_json::to_vec(known) {
-        let _ = keep(place, &text);
+        let _ = write_atomically(place, &text);
     }
 }
 

@@ -6,33 +6,28 @@ use super::{Program, Run};
 use crate::blas::Operands;
 use crate::driver::Address;
 use crate::error::CudaError;
-use crate::kernels::{Combine, ExpertKernels, ExpertTiles, Lists, PickExperts, Router};
+use crate::kernels::{Combine, ExpertKernels, ExpertTiles, Router, SortByExpert, TopkExperts};
 use crate::plan::{MatrixId, Slot, VectorId};
 use crate::products;
 
 impl Run<'_> {
     /// Queues the choice of every row's experts, and what each of them has to compute.
-    pub(super) fn choose_experts(
+    pub(super) fn route_experts(
         &self,
         router: VectorId,
         norm: VectorId,
         experts: ExpertsSpec,
     ) -> Result<(), CudaError> {
-        self.route_to_experts(router, norm, experts)?;
+        self.router_logits(router, norm, experts)?;
         if self.rows() == 1 {
             let lists = [self.program.workspace.expert_lists, self.program.workspace.expert_work];
-            return self.pick_experts(experts, lists);
+            return self.topk_experts(experts, lists);
         }
-        self.pick_experts(experts, [Address::NULL; 2])?;
-        self.list_experts(experts)
+        self.topk_experts(experts, [Address::NULL; 2])?;
+        self.sort_by_expert(experts)
     }
 
-    fn route_to_experts(
-        &self,
-        router: VectorId,
-        norm: VectorId,
-        experts: ExpertsSpec,
-    ) -> Result<(), CudaError> {
+    fn router_logits(&self, router: VectorId, norm: VectorId, experts: ExpertsSpec) -> Result<(), CudaError> {
         let Program { stream, kernels, model, weights, workspace, constants, .. } = self.program;
         let arguments = Router {
             hidden: self.hidden,
@@ -49,10 +44,10 @@ impl Run<'_> {
         Ok(stream.launch(&kernel.function, kernel.shape(self.rows(), experts.experts), &arguments)?)
     }
 
-    /// Lists and work are written for a single row alone, where every pair has an expert to itself.
-    fn pick_experts(&self, experts: ExpertsSpec, [lists, work]: [Address; 2]) -> Result<(), CudaError> {
+    /// Queues the choice of experts. With a single row each pair has an expert to itself: `lists` and `work` are then written here, else they are null.
+    fn topk_experts(&self, experts: ExpertsSpec, [lists, work]: [Address; 2]) -> Result<(), CudaError> {
         let Program { stream, kernels, workspace, .. } = self.program;
-        let arguments = PickExperts {
+        let arguments = TopkExperts {
             logits: workspace.expert_logits,
             experts_of: workspace.experts_of,
             weights: workspace.expert_weights,
@@ -64,15 +59,15 @@ impl Run<'_> {
             top_k: experts.top_k as u32,
             normalise: u32::from(experts.normalise),
         };
-        let shape = ExpertKernels::pick_shape(self.rows(), experts.experts);
-        Ok(stream.launch(&kernels.experts.pick, shape, &arguments)?)
+        let shape = ExpertKernels::topk_shape(self.rows(), experts.experts);
+        Ok(stream.launch(&kernels.experts.topk, shape, &arguments)?)
     }
 
-    fn list_experts(&self, experts: ExpertsSpec) -> Result<(), CudaError> {
+    fn sort_by_expert(&self, experts: ExpertsSpec) -> Result<(), CudaError> {
         let Program { stream, kernels, workspace, .. } = self.program;
         let pairs = self.rows() * experts.top_k;
         let tiles = ExpertTiles::new(pairs, experts.experts, kernels.products.expert_rows());
-        let arguments = Lists {
+        let arguments = SortByExpert {
             experts_of: workspace.experts_of,
             counts: workspace.expert_counts,
             lists: workspace.expert_lists,
@@ -82,8 +77,8 @@ impl Run<'_> {
             tile: tiles.rows as u32,
             items: tiles.most as u32,
         };
-        let shape = ExpertKernels::lists_shape(pairs, experts.experts);
-        Ok(stream.launch(&kernels.experts.lists, shape, &arguments)?)
+        let shape = ExpertKernels::sort_shape(pairs, experts.experts);
+        Ok(stream.launch(&kernels.experts.sort, shape, &arguments)?)
     }
 
     /// Queues a product of every pair of a row and one of its experts.
@@ -97,12 +92,12 @@ impl Run<'_> {
         let Program { stream, kernels, weights, workspace, products, plan, .. } = self.program;
         let operands = Operands { w: weights.matrix(matrix), x: workspace.slot(from), y: workspace.slot(to) };
         let (matrix, pairs) = (plan.matrix(matrix), self.rows() * top_k);
-        let lists = products::Lists {
+        let lists = products::ExpertRows {
             lists: workspace.expert_lists,
             work: workspace.expert_work,
             tiles: ExpertTiles::new(pairs, matrix.copies, kernels.products.expert_rows()),
             // Only the first product reads tokens; the second reads what the first gave for each pair.
-            share: if from == Slot::Normed { top_k } else { 1 },
+            rows_per_input: if from == Slot::Normed { top_k } else { 1 },
         };
         products.run_experts(stream, &kernels.products, matrix, pairs, operands, lists)
     }

@@ -2,10 +2,10 @@
 
 pub mod trial;
 
-use crate::compile::Source;
-use crate::driver::{DriverError, Function, Module, Properties, Shape, Stream, TensorMap};
+use crate::compile::KernelSource;
+use crate::driver::{DriverError, Function, LaunchShape, Module, Properties, Stream, TensorMap};
 use crate::error::CudaError;
-use crate::kernels::{self, Attend, AttendShape, Constants, MappedAttend, PROMPT_ROWS, SEGMENT};
+use crate::kernels::{self, Attend, AttendShape, KernelConstants, MappedAttend, PROMPT_ROWS, SEGMENT};
 use crate::kv::KvForm;
 
 /// Which instructions a prompt's products are computed by.
@@ -27,7 +27,7 @@ impl PromptForm {
     }
 
     /// What is compiled for it.
-    pub fn source(self, constants: Constants, shape: &AttendShape) -> Source {
+    pub fn source(self, constants: KernelConstants, shape: &AttendShape) -> KernelSource {
         let texts: &[&str] = match self {
             Self::Warps => &[include_str!("../../kernels/attend_prompt.cu")],
             Self::Warpgroups => {
@@ -38,7 +38,11 @@ impl PromptForm {
     }
 
     /// Shared memory of a block.
-    pub fn shared_bytes(self, Constants { head_dim, kv, .. }: Constants, shape: &AttendShape) -> usize {
+    pub fn shared_bytes(
+        self,
+        KernelConstants { head_dim, kv, .. }: KernelConstants,
+        shape: &AttendShape,
+    ) -> usize {
         match self {
             Self::Warps => shape.prompt_shared,
             // Two slots of queries, keys and values each, and their barriers.
@@ -80,8 +84,8 @@ pub struct PromptKernel {
 
 impl PromptKernel {
     /// Finds a form's kernel in its module.
-    pub fn find(form: PromptForm, module: &Module, constants: Constants) -> Result<Self, CudaError> {
-        let Constants { head_dim, kv, .. } = constants;
+    pub fn find(form: PromptForm, module: &Module, constants: KernelConstants) -> Result<Self, CudaError> {
+        let KernelConstants { head_dim, kv, .. } = constants;
         let shared_bytes = form.shared_bytes(constants, &constants.attend_shape()?);
         let function = module.function(form.entry(), shared_bytes)?;
         Ok(Self { function, form, head_dim, kv, shared_bytes })
@@ -90,7 +94,7 @@ impl PromptKernel {
     /// Queues it for a layer of so many blocks of keys and values: a block per multiprocessor, which takes pieces of prompts in turn.
     pub fn launch(&self, stream: &Stream, arguments: &Attend, blocks: usize) -> Result<(), DriverError> {
         let grid = [stream.device().properties().multiprocessors, 1, 1];
-        let shape = Shape { grid, threads: self.form.threads(), shared_bytes: self.shared_bytes };
+        let shape = LaunchShape { grid, threads: self.form.threads(), shared_bytes: self.shared_bytes };
         match self.form {
             PromptForm::Warps => stream.launch(&self.function, shape, arguments),
             PromptForm::Warpgroups => {
@@ -128,12 +132,12 @@ mod tests {
             assert_eq!(form, PromptForm::Warpgroups);
             for kv in KvForm::ALL {
                 let shared_bytes = 227 << 10;
-                let constants = Constants {
+                let constants = KernelConstants {
                     head_dim,
                     hidden: 64,
                     capped: false,
                     kv,
-                    decodes: &[DecodeForm::Threads],
+                    decode_forms: &[DecodeForm::Threads],
                     shared_bytes,
                 };
                 assert!(form.shared_bytes(constants, &constants.attend_shape().unwrap()) <= shared_bytes);

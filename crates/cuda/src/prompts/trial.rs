@@ -8,19 +8,19 @@ use crate::decodes::{DecodeForm, DecodeKernels, FormKernels};
 use crate::driver::{Buffer, Device, DriverError, Properties, Stream};
 use crate::error::CudaError;
 use crate::executor::CudaOptions;
-use crate::kernels::{Attend, BLOCK, Constants};
+use crate::kernels::{Attend, BLOCK, KernelConstants};
 use crate::kv::KvForm;
-use crate::sections::{Decodes, Filled, Filler, Sections};
+use crate::sections::{DecodeStrategy, Filler, Sections, StepKind};
 use crate::shape::{ModelShape, RowClass, StepShape};
 
 /// A GPU and its compiler.
-pub struct Laboratory {
+pub struct AttentionBench {
     /// The GPU's queue.
     pub stream: Stream,
     compiler: Compiler,
 }
 
-impl Laboratory {
+impl AttentionBench {
     /// Opens the GPU that the options name.
     pub fn open(options: &CudaOptions) -> Result<Self, CudaError> {
         let device = Device::open(&options.search, options.ordinal)?;
@@ -37,8 +37,8 @@ impl Laboratory {
         let Properties { shared_bytes, capability, .. } = *self.stream.device().properties();
         let mut sources = Vec::new();
         for ((head_dim, capped), kv) in shapes.into_iter().flat_map(|one| KvForm::ALL.map(|kv| (one, kv))) {
-            let decodes = DecodeForm::possible(capability, head_dim, kv);
-            let constants = Constants { head_dim, hidden: 0, capped, kv, decodes, shared_bytes };
+            let decode_forms = DecodeForm::possible(capability, head_dim, kv);
+            let constants = KernelConstants { head_dim, hidden: 0, capped, kv, decode_forms, shared_bytes };
             let shape = constants.attend_shape()?;
             sources.extend(forms.iter().map(|form| form.source(constants, &shape)));
             sources.extend(DecodeKernels::sources(constants)?);
@@ -53,7 +53,7 @@ impl Laboratory {
     }
 
     /// A form's kernels for a trial's decoded rows.
-    pub fn decode_kernels(&self, form: DecodeForm, trial: &Trial) -> Result<FormKernels, CudaError> {
+    pub fn decode_kernels(&self, form: DecodeForm, trial: &AttentionCase) -> Result<FormKernels, CudaError> {
         let constants = trial.constants(self.stream.device());
         let load = |source| -> Result<_, CudaError> {
             let compiled = self.compiler.compiled(&source)?;
@@ -64,7 +64,7 @@ impl Laboratory {
     }
 
     /// A kernel for a trial's prompts.
-    pub fn kernel(&self, form: PromptForm, trial: &Trial) -> Result<PromptKernel, CudaError> {
+    pub fn kernel(&self, form: PromptForm, trial: &AttentionCase) -> Result<PromptKernel, CudaError> {
         let constants = trial.constants(self.stream.device());
         let shape = constants.attend_shape()?;
         let compiled = self.compiler.compiled(&form.source(constants, &shape))?;
@@ -84,7 +84,7 @@ pub struct Piece {
 
 /// One step's attention.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trial {
+pub struct AttentionCase {
     /// Query heads.
     pub heads: usize,
     /// Heads of keys and values.
@@ -116,7 +116,7 @@ pub struct Bounds {
     pub pieces: usize,
 }
 
-impl Trial {
+impl AttentionCase {
     /// A trial that the seed decides.
     pub fn random(seed: u64, bounds: Bounds) -> Self {
         let mut numbers = Numbers::new(seed);
@@ -157,13 +157,13 @@ impl Trial {
         DecodeForm::possible(device.properties().capability, self.head_dim, self.kv)
     }
 
-    fn constants(&self, device: &Device) -> Constants {
-        Constants {
+    fn constants(&self, device: &Device) -> KernelConstants {
+        KernelConstants {
             head_dim: self.head_dim,
             hidden: self.heads * self.head_dim,
             capped: self.cap.is_some(),
             kv: self.kv,
-            decodes: self.decode_forms(device),
+            decode_forms: self.decode_forms(device),
             shared_bytes: device.properties().shared_bytes,
         }
     }
@@ -259,8 +259,7 @@ impl Trial {
     }
 
     fn step(&self, stream: &Stream) -> Result<StepShape, CudaError> {
-        let attend = self.constants(stream.device()).attend_shape()?;
-        Ok(StepShape::new(&self.model(), &attend, self.tokens(), self.tokens()))
+        StepShape::new(&self.model(), stream.device().properties(), self.tokens(), self.tokens())
     }
 
     fn upload_step(&self, stream: &Stream, layers: usize, step: StepShape) -> Result<Uploaded, CudaError> {
@@ -274,7 +273,7 @@ impl Trial {
         let sections = Sections::new(&model, &step, RowClass::of(self.tokens()));
         let mut words = vec![0u32; sections.bytes() / 4];
         let filled = Filler::fill(sections, &[self.window], &mut words, &batch, &mut Vec::new())
-            .map_err(|error| CudaError::Shape(error.to_string()))?;
+            .map_err(|error| CudaError::Step(error.to_string()))?;
         let arrays: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         Ok(Uploaded {
             arrays: upload(stream, &arrays)?,
@@ -285,7 +284,7 @@ impl Trial {
             layers,
             out: stream.device().allocate(values * 2)?,
             partial_values: stream.device().allocate(step.items.max(1) * model.queries() * 4)?,
-            partial_scales: stream.device().allocate(step.items.max(1) * model.heads * 8)?,
+            partial_stats: stream.device().allocate(step.items.max(1) * model.heads * 8)?,
             trial: self.clone(),
         })
     }
@@ -316,16 +315,16 @@ fn upload_times(stream: &Stream, bytes: &[u8], times: usize) -> Result<Buffer, D
 
 /// A trial on a GPU.
 pub struct Uploaded {
-    trial: Trial,
+    trial: AttentionCase,
     sections: Sections,
-    filled: Filled,
+    filled: StepKind,
     arrays: Buffer,
     queries: Buffer,
     kv: Buffer,
     layers: usize,
     out: Buffer,
     partial_values: Buffer,
-    partial_scales: Buffer,
+    partial_stats: Buffer,
 }
 
 impl Uploaded {
@@ -339,8 +338,8 @@ impl Uploaded {
             counts: array(self.sections.counts(0)),
             items: array(self.sections.items(0)),
             prompts: array(self.sections.prompts()),
-            values: self.partial_values.address(),
-            scales: self.partial_scales.address(),
+            partial_values: self.partial_values.address(),
+            partial_stats: self.partial_stats.address(),
             heads: self.trial.heads as u32,
             kv_heads: self.trial.kv_heads as u32,
             window: self.trial.window.unwrap_or(0) as u32,
@@ -356,7 +355,7 @@ impl Uploaded {
 
     /// Blocks of keys and values of a layer.
     fn blocks(&self) -> usize {
-        let Trial { kv, kv_heads, head_dim, .. } = self.trial;
+        let AttentionCase { kv, kv_heads, head_dim, .. } = self.trial;
         self.kv.bytes() / self.layers / (kv_heads * 2 * kv.half_bytes(head_dim))
     }
 
@@ -368,7 +367,7 @@ impl Uploaded {
     }
 
     /// How its decoded rows attend.
-    pub fn decodes(&self) -> Decodes {
+    pub fn decodes(&self) -> DecodeStrategy {
         self.filled.decodes
     }
 
@@ -383,7 +382,7 @@ impl Uploaded {
         stream: &Stream,
         launch: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<Vec<u16>, CudaError> {
-        stream.fill(self.out.address(), 0xff, self.out.bytes())?;
+        stream.memset(self.out.address(), 0xff, self.out.bytes())?;
         launch()?;
         let mut pinned = stream.device().allocate_pinned(self.out.bytes())?;
         stream.download(&mut pinned, self.out.address(), self.out.bytes())?;

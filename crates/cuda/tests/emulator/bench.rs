@@ -3,7 +3,7 @@
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::decodes::DecodeForm;
 use ropeway_cuda::driver::{Buffer, Device, Stream};
-use ropeway_cuda::kernels::{Constants, Kernels, Variants};
+use ropeway_cuda::kernels::{KernelConstants, Kernels, Variants};
 use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::packed::PackedForm;
 use ropeway_cuda::prompts::PromptForm;
@@ -20,12 +20,12 @@ impl Bench {
         let device = Device::open(&options.search, 0).expect("a device");
         let compiler = options.search.compiler(13).expect("a compiler");
         let compiler = Compiler::new(compiler, 90, options.cache.clone()).expect("a compiler");
-        let constants = Constants {
+        let constants = KernelConstants {
             head_dim: 64,
             hidden: 64,
             capped: false,
             kv: KvForm::Bf16,
-            decodes: &[DecodeForm::Threads],
+            decode_forms: &[DecodeForm::Threads],
             shared_bytes: device.properties().shared_bytes,
         };
         let variants =

@@ -1,4 +1,4 @@
-// The part of the CUDA driver that `src/driver.rs` uses, on the CPU: memory is the host's, streams run at once, a captured graph is a
+// The part of the CUDA driver that `src/driver/` uses, on the CPU: memory is the host's, streams run at once, a captured graph is a
 // list of what to do. A module is a shared library that `compiler.cpp` made of the kernels. A kernel is held back until the next thing
 // is done in its context, so that one that may begin early does so before it.
 #include <dlfcn.h>
@@ -21,8 +21,8 @@ struct Event { std::chrono::steady_clock::time_point passed; };
 typedef std::vector<std::function<void()>> Graph;
 static thread_local Graph *capturing;
 
-// A device that is lost is lost to one context, for ever. The file that ROPEWAY_EMULATED_LOSS names makes the next one lost that is waited
-// for; it is gone then, unless `always` is written in it. With `process` in it, the process gets no other context either.
+// If the file that ROPEWAY_EMULATED_LOSS names exists, the next context that is waited for is lost (error 700) for good, and the file is removed.
+// If it begins with `a` (always), it stays, and later contexts are lost, too; with `p` (process), the process gets no new context.
 struct Context { bool lost; };
 static thread_local Context *current;
 static thread_local std::function<void()> held_back;

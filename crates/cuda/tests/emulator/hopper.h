@@ -59,7 +59,7 @@ static void compute(size_t index) {
             p.d[j * 4 + e] = (float)sum;
         }
 }
-// An mbarrier, in its eight bytes of shared memory; what the copy engine brings for it, and the bytes that are waited for.
+// An mbarrier, in its eight bytes of shared memory; what TMA brings for it, and the bytes that are waited for.
 struct Barrier { u16 count, pending; u32 phase; };
 struct Expected { i32 bytes; std::vector<Copy> pieces; };
 static std::map<u64 *, Expected> expected;
@@ -77,7 +77,7 @@ static void begin_box(char *box, const void *map, u32 column, u32 row, u64 *at) 
     for (u32 r = 0; r < m.box_rows; r++)
         for (u32 p = 0; p < 8; p++) {
             const bool in = row + r < m.rows && column + p * 8 < m.columns;
-            if (touched[(box - shared) / 16 + r * 8 + p]) fail("the copy engine overwrites what was read or written and not published");
+            if (touched[(box - shared) / 16 + r * 8 + p]) fail("TMA overwrites what was read or written and not published");
             expected[at].pieces.push_back(begun({box + r * 128 + (p ^ r % 8) * 16, m.base + (row + r) * m.stride + (column + p * 8) * 2, 16, in}));
         }
 }
@@ -97,21 +97,21 @@ static void numbered_arrival(u32 number, u32 threads) {
 }  // namespace emulator
 
 static inline u32 shared_address(const void *p) { return (u32)((const char *)p - emulator::shared); }
-static inline void multiply_panels(float (&d)[4][4][4], u64 a, u64 b, bool accumulate) {
+static inline void wgmma_ss(float (&d)[4][4][4], u64 a, u64 b, bool accumulate) {
     emulator::current->products.push_back({&d[0][0][0], nullptr, a, b, 128, accumulate, false});
 }
-static inline void multiply_panel(float (&d)[8][4], const u32 (&a)[4], u64 b, bool accumulate) {
+static inline void wgmma_rs_transposed(float (&d)[8][4], const u32 (&a)[4], u64 b, bool accumulate) {
     emulator::current->products.push_back({&d[0][0], a, 0, b, 64, accumulate, true});
 }
-template <int N> static void add_panel(float (&d)[N][4], const u32 (&a)[4], u64 b) {
+template <int N> static void wgmma_rs_add(float (&d)[N][4], const u32 (&a)[4], u64 b) {
     emulator::current->products.push_back({&d[0][0], a, 0, b, N * 8, true, false});
 }
-template <int N> static void add_panels(float (&d)[N][4], u64 a, u64 b) {
+template <int N> static void wgmma_ss_add(float (&d)[N][4], u64 a, u64 b) {
     emulator::current->products.push_back({&d[0][0], nullptr, a, b, N * 8, true, false});
 }
-static inline void product_begin() { emulator::pause(emulator::WARP); }
-static inline void product_commit() { emulator::current->product_groups.push_back(emulator::current->products.size()); }
-template <int N> static void product_wait() {
+static inline void wgmma_fence() { emulator::pause(emulator::WARP); }
+static inline void wgmma_commit_group() { emulator::current->product_groups.push_back(emulator::current->products.size()); }
+template <int N> static void wgmma_wait_group() {
     auto &fiber = *emulator::current;
     // They take their time: who overwrites an operand too early is done before.
     for (int i = 0; i < 16; i++) emulator::pause(emulator::WARP);
@@ -124,36 +124,36 @@ template <int N> static void product_wait() {
     for (size_t &end : fiber.product_groups) end -= ends;
     emulator::pause(emulator::WARP);
 }
-template <int N> static void product_results(float (&)[N][4]) {}
-template <int N> static inline void product_operands(u32 (&)[N][4]) {}
+template <int N> static void wgmma_hold_results(float (&)[N][4]) {}
+template <int N> static inline void wgmma_hold_operands(u32 (&)[N][4]) {}
 static inline void write_piece(void *to, uint4 piece) { memcpy(to, &piece, 16), emulator::note_write(to); }
-static inline void publish_writes() {
+static inline void fence_proxy_async() {
     for (u32 piece : emulator::current->pieces) emulator::unpublished[piece] = emulator::touched[piece] = false;
     emulator::current->pieces.clear();
 }
 
-static inline void barrier_create(u64 *barrier, u32 count) { *(emulator::Barrier *)barrier = {(u16)count, (u16)count, 0}, emulator::expected.erase(barrier); }
-static inline void barrier_arrive(u64 *at) { emulator::arrival(at); }
-static inline void barrier_arrive_expecting(u64 *at, u32 bytes) {
+static inline void mbarrier_init(u64 *barrier, u32 count) { *(emulator::Barrier *)barrier = {(u16)count, (u16)count, 0}, emulator::expected.erase(barrier); }
+static inline void mbarrier_arrive(u64 *at) { emulator::arrival(at); }
+static inline void mbarrier_arrive_expect_tx(u64 *at, u32 bytes) {
     emulator::expected[at].bytes += bytes;
     emulator::arrival(at);
 }
-static inline void copy_box(void *to, const TensorMap &map, u32 column, u32 row, u64 *barrier) {
+static inline void tma_load(void *to, const TensorMap &map, u32 column, u32 row, u64 *barrier) {
     emulator::begin_box((char *)to, &map, column, row, barrier);
 }
-static inline void barrier_wait(u64 *barrier, u32 parity) {
+static inline void mbarrier_wait(u64 *barrier, u32 parity) {
     emulator::wait_until([=] {
         emulator::bring_boxes(barrier);
         return ((emulator::Barrier *)barrier)->phase % 2 != parity;
     });
 }
-static inline void numbered_arrive(u32 number, u32 threads) { emulator::numbered_arrival(number, threads); }
-static inline void numbered_wait(u32 number, u32 threads) {
+static inline void named_barrier_arrive(u32 number, u32 threads) { emulator::numbered_arrival(number, threads); }
+static inline void named_barrier_sync(u32 number, u32 threads) {
     const u32 generation = emulator::numbered[number].generation;
     emulator::numbered_arrival(number, threads);
     emulator::wait_until([=] { return emulator::numbered[number].generation != generation; });
 }
 static inline u32 opaque(u32 value) { return value; }
-static inline u32 thread_anew() { return threadIdx.x; }
-template <int N> static void fewer_registers() {}
-template <int N> static void more_registers() {}
+static inline u32 reread_thread_index() { return threadIdx.x; }
+template <int N> static void setmaxnreg_dec() {}
+template <int N> static void setmaxnreg_inc() {}

@@ -115,7 +115,7 @@ static void (*body)(const void *);
 static const void *arguments;
 alignas(1024) static char shared[256 << 10];
 static bool unpublished[sizeof shared / 16];  // pieces that copies wrote and products must not read yet
-static bool touched[sizeof shared / 16];      // pieces that threads read or wrote, and the copy engine must not overwrite yet
+static bool touched[sizeof shared / 16];      // pieces that threads read or wrote, and TMA must not overwrite yet
 static u64 copies;                            // into shared memory so far
 
 // Saves the callee-saved registers on this stack and continues on the other one.
@@ -184,7 +184,7 @@ template <class T> static void deposit(const T *values, int count) { memcpy(warp
 template <class T> static const T *of_lane(u32 lane) { return (const T *)warps[current->number / 32].lane[lane]; }
 }  // namespace emulator
 
-static inline void after_the_kernel_before() {
+static inline void grid_dependency_wait() {
     emulator::current->waited = true;
     if (emulator::pass == emulator::EARLY_PART) emulator::leave();
 }
@@ -265,11 +265,11 @@ template <class Reduce> static u32 reduce_warp(u32 v, Reduce reduce) {
 static inline u32 warp_max(u32 v) { return reduce_warp(v, [](u32 a, u32 b) { return std::max(a, b); }); }
 static inline u32 warp_min(u32 v) { return reduce_warp(v, [](u32 a, u32 b) { return std::min(a, b); }); }
 static inline u32 warp_total(u32 v) { return reduce_warp(v, [](u32 a, u32 b) { return a + b; }); }
-static inline void copy16(void *to, const void *from, bool valid) { emulator::begin_copy({to, from, 16, valid}); }
-static inline void copy4(void *to, const void *from, bool valid) { emulator::begin_copy({to, from, 4, valid}); }
-static inline void copy16_if(void *to, const void *from, bool wanted) { if (wanted) copy16(to, from, true); }
-static inline void copy_commit() { auto &fiber = *emulator::current; fiber.groups.push_back(std::move(fiber.open)); fiber.open.clear(); }
-template <int N> static void copy_wait() {
+static inline void cp_async_16(void *to, const void *from, bool valid) { emulator::begin_copy({to, from, 16, valid}); }
+static inline void cp_async_4(void *to, const void *from, bool valid) { emulator::begin_copy({to, from, 4, valid}); }
+static inline void cp_async_16_if(void *to, const void *from, bool wanted) { if (wanted) cp_async_16(to, from, true); }
+static inline void cp_async_commit_group() { auto &fiber = *emulator::current; fiber.groups.push_back(std::move(fiber.open)); fiber.open.clear(); }
+template <int N> static void cp_async_wait_group() {
     auto &groups = emulator::current->groups;
     while (groups.size() > (size_t)N) {
         for (auto &copy : groups.front()) {
@@ -292,11 +292,11 @@ static inline void load_matrices(u32 *r, const void *p, int count, bool transpos
     }
     emulator::pause(emulator::WARP);
 }
-static inline void load_matrices4(u32 *r, const void *p) { load_matrices(r, p, 4, false); }
-static inline void load_matrices4_transposed(u32 *r, const void *p) { load_matrices(r, p, 4, true); }
-static inline void load_matrices2(u32 *r, const void *p) { load_matrices(r, p, 2, false); }
-static inline void load_matrices2_transposed(u32 *r, const void *p) { load_matrices(r, p, 2, true); }
-static inline void multiply(float *d, const u32 *a, const u32 *b) {
+static inline void ldmatrix_x4(u32 *r, const void *p) { load_matrices(r, p, 4, false); }
+static inline void ldmatrix_x4_trans(u32 *r, const void *p) { load_matrices(r, p, 4, true); }
+static inline void ldmatrix_x2(u32 *r, const void *p) { load_matrices(r, p, 2, false); }
+static inline void ldmatrix_x2_trans(u32 *r, const void *p) { load_matrices(r, p, 2, true); }
+static inline void mma_m16n8k16(float *d, const u32 *a, const u32 *b) {
     auto half = [](u32 u, int e) { return __uint_as_float(e ? u & 0xffff0000u : u << 16); };
     u32 all[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
     emulator::deposit(all, 6);
@@ -312,10 +312,10 @@ static inline void multiply(float *d, const u32 *a, const u32 *b) {
     }
     emulator::pause(emulator::WARP);
 }
-static inline float power2(float x) { return exp2f(x); }
-static inline float inverse(float x) { return 1.0f / x; }
+static inline float exp2_approx(float x) { return exp2f(x); }
+static inline float rcp_approx(float x) { return 1.0f / x; }
 static inline u32 narrowed(float f) { u32 u = __float_as_uint(f); return f != f ? 0x7fffu : (u + 0x7fff + ((u >> 16) & 1)) >> 16; }
-static inline u32 pack2(float a, float b) { return narrowed(a) | narrowed(b) << 16; }
+static inline u32 pack_bf16x2(float a, float b) { return narrowed(a) | narrowed(b) << 16; }
 // Rounded so that a second rounding gives what one alone would: towards zero, and an odd mantissa says that something was lost.
 static inline float rounded_to_odd(double v) {
     float f = (float)v;
@@ -323,15 +323,15 @@ static inline float rounded_to_odd(double v) {
     if (fabs((double)f) > fabs(v)) f = nextafterf(f, 0.0f);
     return __uint_as_float(__float_as_uint(f) | 1);
 }
-static inline u32 multiply_add2(u32 a, u32 b, u32 c) {
+static inline u32 fma_bf16x2(u32 a, u32 b, u32 c) {
     auto one = [=](u32 mask, int shift) {
         auto value = [=](u32 pair) { return (double)__uint_as_float((pair & mask) << shift); };
         return rounded_to_odd(value(a) * value(b) + value(c));
     };
-    return pack2(one(0xffffu, 16), one(0xffff0000u, 0));
+    return pack_bf16x2(one(0xffffu, 16), one(0xffff0000u, 0));
 }
-static inline u32 low_twice(u32 pair) { return pair << 16 | (pair & 0xffffu); }
-static inline u32 high_twice(u32 pair) { return (pair & 0xffff0000u) | pair >> 16; }
+static inline u32 broadcast_low(u32 pair) { return pair << 16 | (pair & 0xffffu); }
+static inline u32 broadcast_high(u32 pair) { return (pair & 0xffff0000u) | pair >> 16; }
 static inline float half_to_float(u16 h) {
     int exponent = h >> 10 & 31, mantissa = h & 1023;
     float v = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? ldexpf(1024 + mantissa, exponent - 25) : ldexpf(mantissa, -24);

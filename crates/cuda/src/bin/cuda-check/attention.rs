@@ -3,7 +3,7 @@
 
 use ropeway_cuda::driver::Stream;
 use ropeway_cuda::prompts::PromptForm;
-use ropeway_cuda::prompts::trial::{Bounds, Laboratory, Piece, Trial};
+use ropeway_cuda::prompts::trial::{AttentionBench, AttentionCase, Bounds, Piece};
 use ropeway_cuda::{CudaError, KvForm};
 
 use crate::{Failed, Task};
@@ -35,9 +35,9 @@ struct Heads {
 }
 
 impl Heads {
-    fn trial(&self, pieces: Vec<Piece>, kv: KvForm) -> Trial {
+    fn trial(&self, pieces: Vec<Piece>, kv: KvForm) -> AttentionCase {
         let (heads, kv_heads, head_dim) = (self.query, self.key, self.dim);
-        Trial { heads, kv_heads, head_dim, window: None, cap: None, pieces, kv, seed: 1 }
+        AttentionCase { heads, kv_heads, head_dim, window: None, cap: None, pieces, kv, seed: 1 }
     }
 }
 
@@ -65,7 +65,7 @@ const PIECES: [Piece; 3] = [
 ];
 
 pub fn check(task: &Task) -> Result<(), Failed> {
-    let laboratory = Laboratory::open(&task.options)?;
+    let laboratory = AttentionBench::open(&task.options)?;
     if laboratory.stream.device().properties().capability != 90 {
         println!("skipped: only Hopper has two forms of prompt attention");
         return Ok(());
@@ -78,10 +78,10 @@ pub fn check(task: &Task) -> Result<(), Failed> {
     measure_decodes(&laboratory, &models, task.options.kv)
 }
 
-fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
+fn compare(laboratory: &AttentionBench) -> Result<(), Failed> {
     let stream = &laboratory.stream;
     for seed in 0..CASES {
-        let trial = Trial::random(seed, BOUNDS);
+        let trial = AttentionCase::random(seed, BOUNDS);
         let uploaded = trial.upload(stream)?;
         let want = uploaded.run(stream, &laboratory.kernel(PromptForm::Warps, &trial)?)?;
         for form in &FORMS[1..] {
@@ -98,10 +98,10 @@ fn compare(laboratory: &Laboratory) -> Result<(), Failed> {
 }
 
 /// Compares decoded rows with the same rows as prompts.
-fn compare_decodes(laboratory: &Laboratory) -> Result<(), Failed> {
+fn compare_decodes(laboratory: &AttentionBench) -> Result<(), Failed> {
     let stream = &laboratory.stream;
     for seed in 0..CASES {
-        let trial = Trial::random_decodes(seed, DECODE_BOUNDS);
+        let trial = AttentionCase::random_decodes(seed, DECODE_BOUNDS);
         let prompt_kernel = laboratory.kernel(PromptForm::Warps, &trial)?;
         let want = trial.upload_as_prompts(stream)?.run(stream, &prompt_kernel)?;
         let uploaded = trial.upload(stream)?;
@@ -119,7 +119,7 @@ fn compare_decodes(laboratory: &Laboratory) -> Result<(), Failed> {
     Ok(())
 }
 
-fn measure(laboratory: &Laboratory, models: &[&Heads], kv: KvForm) -> Result<(), Failed> {
+fn measure(laboratory: &AttentionBench, models: &[&Heads], kv: KvForm) -> Result<(), Failed> {
     for (heads, piece) in models.iter().flat_map(|heads| PIECES.map(|piece| (heads, piece))) {
         let trial = heads.trial(vec![piece], kv);
         let uploaded = trial.upload(&laboratory.stream)?;
@@ -146,7 +146,7 @@ fn measure(laboratory: &Laboratory, models: &[&Heads], kv: KvForm) -> Result<(),
 }
 
 /// Prints what a layer's decoded rows take, in a graph of many layers.
-fn measure_decodes(laboratory: &Laboratory, models: &[&Heads], kv: KvForm) -> Result<(), Failed> {
+fn measure_decodes(laboratory: &AttentionBench, models: &[&Heads], kv: KvForm) -> Result<(), Failed> {
     let stream = &laboratory.stream;
     for (heads, (rows, keys)) in models.iter().flat_map(|heads| DECODES.map(|shape| (heads, shape))) {
         let trial = heads.trial(vec![Piece { after: keys - 1, tokens: 1 }; rows], kv);

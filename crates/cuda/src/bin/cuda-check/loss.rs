@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use ropeway_cuda::driver::{Address, Shape};
+use ropeway_cuda::driver::{Address, LaunchShape};
 use ropeway_cuda::kernels::Randomise;
 use ropeway_cuda::{CudaError, CudaExecutor, CudaOptions, needs_new_process};
 use ropeway_executor::{
@@ -59,6 +59,6 @@ fn rows(executor: &mut CudaExecutor) -> Result<Vec<RowResult>, ExecutorError> {
 fn read_illegal_address(executor: &CudaExecutor) -> Result<(), CudaError> {
     let Some(program) = executor.program() else { return Ok(()) };
     let nowhere = Randomise { values: Address(16), count: 256, seed: 0, amount: 1.0 };
-    let shape = Shape { grid: [1, 1, 1], threads: 256, shared_bytes: 0 };
+    let shape = LaunchShape { grid: [1, 1, 1], threads: 256, shared_bytes: 0 };
     Ok(program.stream.launch(&program.kernels.products.randomise, shape, &nowhere)?)
 }

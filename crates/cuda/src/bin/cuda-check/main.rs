@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cuda-check [attention] [products] [families] [encoders] [sampling] [invariance] [transfers] [speed] [profile] [loss] [--fixtures FOLDER]
-//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8] [--copy-engine]
+//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8] [--tma]
 //! ```
-//! Without names, all of them; `loss` ruins a context and comes last. `--models` leaves measurements these models: 135m, 1.5b, 8b, and
-//! 30b-a3b (experts), which is there for those only who name it. `--quantize` packs the random weights of `invariance`, `speed`
-//! and `profile`, and leaves `products` that form only; `--kv q8` keeps all decoders' keys and values in 8 bits, and measures attention over such.
-//! `--copy-engine` lets it bring keys and values of decoded rows, where that is faster.
+//! Without names, all checks run; `loss` ruins a context and comes last. `--models` restricts measurements to these models: 135m, 1.5b, 8b, and
+//! 30b-a3b (experts), which is measured only if it is named. `--quantize` packs the random weights of `invariance`, `speed` and `profile`, and
+//! restricts `products` to that form. `--kv q8` keeps the keys and values of all decoders in 8 bits, and measures attention over them. `--tma`
+//! lets TMA copy the keys and values of decoded rows, where that is faster than threads.
 //! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
 mod attention;
@@ -71,7 +71,7 @@ impl Task {
                         }
                     }
                 }
-                "--copy-engine" => options.copy_engine = true,
+                "--tma" => options.tma = true,
                 "--models" => models = value().split(',').map(str::to_owned).collect(),
                 _ => names.push(argument),
             }

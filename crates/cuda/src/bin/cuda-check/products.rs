@@ -2,7 +2,7 @@
 
 use ropeway_cuda::packed::PackedForm;
 use ropeway_cuda::plan::{Results, packed_slices};
-use ropeway_cuda::products::trial::{Laboratory, Prepared, Trial};
+use ropeway_cuda::products::trial::{Prepared, ProductBench, ProductCase};
 use ropeway_model::Quantize;
 
 use crate::{Failed, Task};
@@ -32,7 +32,7 @@ pub fn check(task: &Task) -> Result<(), Failed> {
     let both = [Quantize::Q4, Quantize::Q8];
     let wanted = both.into_iter().filter(|one| task.options.quantize.is_none_or(|only| only == *one));
     let forms: Vec<PackedForm> = wanted.map(PackedForm::quantized).collect();
-    let laboratory = Laboratory::open(&task.options, &forms)?;
+    let laboratory = ProductBench::open(&task.options, &forms)?;
     for form in forms {
         for matrix in &MATRICES {
             ROWS.into_iter().try_for_each(|rows| compare(&laboratory, form, matrix, rows))?;
@@ -42,17 +42,17 @@ pub fn check(task: &Task) -> Result<(), Failed> {
 }
 
 /// Compares and measures the kernels that may be the fastest.
-fn compare(laboratory: &Laboratory, form: PackedForm, matrix: &Matrix, rows: usize) -> Result<(), Failed> {
+fn compare(laboratory: &ProductBench, form: PackedForm, matrix: &Matrix, rows: usize) -> Result<(), Failed> {
     let Matrix { outputs, inputs, results, .. } = *matrix;
     let slices = packed_slices([outputs, inputs], results);
-    let trial = Trial { form, outputs, inputs, slices, results, rows };
+    let trial = ProductCase { form, outputs, inputs, slices, results, rows };
     let prepared = laboratory.prepare(trial)?;
-    let judge = laboratory.kernels(form).next().expect("every form has kernels");
-    let judged = prepared.results(judge)?;
+    let reference = laboratory.kernels(form).next().expect("every form has kernels");
+    let expected = prepared.results(reference)?;
     let name = format!("{} bits, {} with {rows} rows", form.width(), matrix.name);
     for kernel in laboratory.kernels(form).filter(|kernel| kernel.suits(rows)) {
         for _ in 0..ROUNDS {
-            if prepared.results(kernel)? != judged {
+            if prepared.results(kernel)? != expected {
                 return Err(Failed::Wrong(format!("{name}: {} gives other bits", kernel.name)));
             }
         }

@@ -2,7 +2,6 @@
 
 use ropeway_cuda::driver::{Graph, Stream};
 use ropeway_cuda::plan::{MatrixRole, Op, Plan};
-use ropeway_cuda::sections::{Decodes, Filled};
 use ropeway_cuda::shape::RowClass;
 use ropeway_cuda::{CudaError, CudaExecutor};
 use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, StepOutput};
@@ -44,8 +43,7 @@ fn print_prompt(executor: &mut CudaExecutor, name: &str, tokens: usize) -> Resul
     let prompt: Vec<u32> = (0..tokens as u32).collect();
     batch.push_chunk(&prompt, tokens, &table);
     batch.sample_last(&SamplingParams::greedy(), History::default());
-    let filled = Filled { class: RowClass::of(tokens), prompts: true, decodes: Decodes::None };
-    parts(executor, &batch, filled, &format!("{name} prompt of {tokens} after {tokens}"))
+    parts(executor, &batch, &format!("{name} prompt of {tokens} after {tokens}"))
 }
 
 /// Prints the parts of a step of so many rows.
@@ -57,14 +55,10 @@ fn print(executor: &mut CudaExecutor, name: &str, rows: usize) -> Result<(), Fai
         batch.push_chunk(&[row as u32], KEYS - 1, &table);
         batch.sample_last(&SamplingParams::greedy(), History::default());
     }
-    let class = RowClass::of(rows);
-    let few = executor.program().is_some_and(|program| class.rows() <= program.step.few_rows);
-    let decodes = if few { Decodes::Few } else { Decodes::Rows };
-    let filled = Filled { class, prompts: false, decodes };
-    parts(executor, &batch, filled, &format!("{name} step of {rows} x {KEYS} keys"))
+    parts(executor, &batch, &format!("{name} step of {rows} x {KEYS} keys"))
 }
 
-fn parts(executor: &mut CudaExecutor, batch: &Batch, filled: Filled, what: &str) -> Result<(), Failed> {
+fn parts(executor: &mut CudaExecutor, batch: &Batch, what: &str) -> Result<(), Failed> {
     let mut output = StepOutput::default();
     let mut whole = f64::INFINITY;
     for _ in 0..6 {
@@ -73,6 +67,7 @@ fn parts(executor: &mut CudaExecutor, batch: &Batch, filled: Filled, what: &str)
         whole = whole.min(start.elapsed().as_secs_f64());
     }
     let Some(program) = executor.program() else { return Ok(()) };
+    let filled = program.kind_of(batch)?;
     println!("RES {what}: launch to results {:.3} ms", whole * 1e3);
     let meter = Meter::open();
     let print = |part: &str, queue: &dyn Fn() -> Result<(), CudaError>| -> Result<(), Failed> {
@@ -96,13 +91,13 @@ type IsPart = fn(&Op, &Plan) -> bool;
 const PARTS: [(&str, IsPart); 12] = [
     ("norms", |op, _| matches!(op, Op::Residual { .. })),
     ("qkv", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::Qkv(_)))),
-    ("route", |op, _| matches!(op, Op::Route { .. })),
+    ("prepare_qkv", |op, _| matches!(op, Op::PrepareQkv { .. })),
     ("attend", |op, _| matches!(op, Op::Attend { .. })),
     ("output", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::Output(_)))),
     ("gate_up", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::GateUp(_)))),
     ("gate", |op, _| matches!(op, Op::Gate { .. })),
     ("down", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::Down(_)))),
-    ("router", |op, _| matches!(op, Op::Choose { .. })),
+    ("router", |op, _| matches!(op, Op::RouteExperts { .. })),
     ("experts' gate_up", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::ExpertGateUp(_)))),
     ("experts' down", |op, plan| multiplies(op, plan, |role| matches!(role, MatrixRole::ExpertDown(_)))),
     ("combining", |op, _| matches!(op, Op::Combine { .. })),

@@ -1,4 +1,4 @@
-//! The kernel that routes heads in registers against the one that takes any head, and quants against the values they stand for, on the
+//! The kernel that prepares heads in registers against the one that takes any head, and quants against the values they stand for, on the
 //! emulator.
 
 mod emulator;
@@ -6,8 +6,10 @@ mod emulator;
 use proptest::prelude::*;
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::decodes::DecodeForm;
-use ropeway_cuda::driver::{Address, Buffer, Device, Shape, Stream};
-use ropeway_cuda::kernels::{BLOCK, Constants, ROUTE_HEADS, Route, RouteKernel, RouteShape, sources};
+use ropeway_cuda::driver::{Address, Buffer, Device, LaunchShape, Stream};
+use ropeway_cuda::kernels::{
+    BLOCK, KernelConstants, PREPARE_QKV_HEADS, PrepareQkv, PrepareQkvKernel, PrepareQkvShape, sources,
+};
 use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::prompts::PromptForm;
 use ropeway_model::spec::RopeLayout;
@@ -127,21 +129,22 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Routed> {
     let compiler = options.search.compiler(13).expect("a compiler");
     let compiler =
         Compiler::new(compiler, device.properties().capability, options.cache.clone()).expect("one");
-    let constants = Constants {
+    let constants = KernelConstants {
         head_dim: case.head_dim,
         hidden: 64,
         capped: false,
         kv: case.kv,
-        decodes: &[DecodeForm::Threads],
+        decode_forms: &[DecodeForm::Threads],
         shared_bytes: device.properties().shared_bytes,
     };
     let source = sources(constants, PromptForm::Warps)
         .expect("sources")
         .into_iter()
-        .find(|source| source.name == "route")
+        .find(|source| source.name == "prepare_qkv")
         .expect("a source");
     let module = device.module(&compiler.compiled(&source).expect("compiled").image).expect("a module");
-    let route = RouteKernel::load(&module, case.head_dim).expect("loaded").expect("heads that fit");
+    let prepare_qkv =
+        PrepareQkvKernel::load(&module, case.head_dim).expect("loaded").expect("heads that fit");
     let mut bench = Bench { stream: device.stream().expect("a stream"), buffers: Vec::new() };
     let (dim, rows, all) = (case.head_dim, case.rows, case.heads());
     let given = |there: bool, bench: &mut Bench, count: usize, seed: u32| {
@@ -152,12 +155,12 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Routed> {
     slots[rows - 1] = u32::MAX;
     let (query_bytes, kv_bytes) =
         (rows * case.kv_heads * case.group * dim * 2, 2 * 2 * case.kv_heads * case.kv.half_bytes(dim));
-    let arguments = Route {
+    let arguments = PrepareQkv {
         projections: given(true, &mut bench, rows * all * dim, seed),
         bias: given(case.bias, &mut bench, all * dim, seed ^ 1),
         query_norm: given(case.norms, &mut bench, dim, seed ^ 2),
         key_norm: given(case.norms, &mut bench, dim, seed ^ 3),
-        angles: given(case.layout.is_some(), &mut bench, 8 * dim, seed ^ 4),
+        cos_sin: given(case.layout.is_some(), &mut bench, 8 * dim, seed ^ 4),
         positions: bench.put(&positions),
         slots: bench.put(&slots),
         queries: bench.put(&vec![0; query_bytes / 4]),
@@ -170,14 +173,14 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Routed> {
         whole: 0,
         eps: 1e-5,
     };
-    let (function, RouteShape { blocks, threads }) = if in_registers {
-        let shape = route.shape(all);
-        (route.function, shape)
+    let (function, PrepareQkvShape { blocks, threads }) = if in_registers {
+        let shape = prepare_qkv.shape(all);
+        (prepare_qkv.function, shape)
     } else {
-        let any = module.function("route_any", 0).expect("a kernel");
-        (any, RouteShape { blocks: all.div_ceil(ROUTE_HEADS), threads: 256 })
+        let any = module.function("prepare_qkv_any", 0).expect("a kernel");
+        (any, PrepareQkvShape { blocks: all.div_ceil(PREPARE_QKV_HEADS), threads: 256 })
     };
-    let shape = Shape { grid: [rows as u32, blocks as u32, 1], threads, shared_bytes: 0 };
+    let shape = LaunchShape { grid: [rows as u32, blocks as u32, 1], threads, shared_bytes: 0 };
     bench.stream.launch(&function, shape, &arguments).expect("a launch");
     let queries = floats(&bench.read(arguments.queries, query_bytes));
     Some(Routed { queries, kv: bench.read(arguments.kv, kv_bytes) })

@@ -8,11 +8,11 @@ use crate::error::CudaError;
 use crate::shape::{LEAST_ROWS, RowClass};
 
 /// Rows that are compared at each place.
-const JUDGED: usize = LEAST_ROWS;
+const COMPARED_ROWS: usize = LEAST_ROWS;
 
 impl Products {
-    /// Those ways that give the judge's bits, in the given order.
-    pub(super) fn judged(
+    /// Those ways that give the reference's bits, in the given order.
+    pub(super) fn matching(
         &self,
         blas: &Blas,
         bench: &Bench<'_>,
@@ -21,7 +21,7 @@ impl Products {
     ) -> Result<Vec<Recipe>, CudaError> {
         let key = wanted.key;
         randomise_input(bench, wanted)?;
-        let right = self.judge(bench, wanted)?;
+        let right = self.reference(bench, wanted)?;
         let mut same = Vec::new();
         for recipe in recipes {
             self.forget_rows(bench, wanted)?;
@@ -37,14 +37,14 @@ impl Products {
         Ok(same)
     }
 
-    /// The judge's rows at all places.
-    fn judge(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
-        let key = ProductKey { class: RowClass::of(JUDGED), ..wanted.key };
+    /// The reference's rows at all places.
+    fn reference(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<Vec<u8>, CudaError> {
+        let key = ProductKey { class: RowClass::of(COMPARED_ROWS), ..wanted.key };
         let kernel = usual_kernel(bench.kernels, key);
-        let bytes = judged_rows(wanted.key) * key.outputs * key.results.bytes();
+        let bytes = compared_rows(wanted.key) * key.outputs * key.results.bytes();
         let launch = bench.launch(wanted, 0);
         let mut rows = Vec::new();
-        for (index, place) in judged_places(wanted.key).into_iter().enumerate() {
+        for (index, place) in compared_places(wanted.key).into_iter().enumerate() {
             let x = launch.operands.x.plus(place * key.inputs * 2);
             let y = launch.operands.y.plus(index * bytes);
             self.own(Launch { key, operands: Operands { x, y, ..launch.operands }, ..launch }, kernel)?;
@@ -53,23 +53,23 @@ impl Products {
         download(bench.stream, &rows, bytes)
     }
 
-    /// Nothing of the rows is there any more, nor of slices: what is not written is not taken for right.
+    /// Fills results and slices with NaN, so that rows which an algorithm does not write are not taken for right.
     fn forget_rows(&self, bench: &Bench<'_>, wanted: &Wanted) -> Result<(), CudaError> {
         let bytes = wanted.key.slice_values() * wanted.key.results.bytes();
-        bench.stream.fill(wanted.output, 0xff, bytes)?;
+        bench.stream.memset(wanted.output, 0xff, bytes)?;
         let partial = wanted.key.partial_bytes().min(self.scratch.bytes);
-        Ok(bench.stream.fill(self.scratch.address, 0xff, partial)?)
+        Ok(bench.stream.memset(self.scratch.address, 0xff, partial)?)
     }
 
     /// The results' rows at all places.
     fn read_rows(&self, bench: &Bench<'_>, wanted: &Wanted, recipe: &Recipe) -> Result<Vec<u8>, CudaError> {
         let key = wanted.key;
-        let bytes = judged_rows(key) * key.outputs * key.results.bytes();
+        let bytes = compared_rows(key) * key.outputs * key.results.bytes();
         let at_places = |array: Address| -> Vec<Address> {
             let at = |place| array.plus(place * key.outputs * key.results.bytes());
-            judged_places(key).into_iter().map(at).collect()
+            compared_places(key).into_iter().map(at).collect()
         };
-        if !matches!(recipe, Recipe::Beside(_)) {
+        if !matches!(recipe, Recipe::Batched(_)) {
             return download(bench.stream, &at_places(wanted.output), bytes);
         }
         let slice = |index: usize| -> Result<Vec<f32>, CudaError> {
@@ -85,14 +85,14 @@ impl Products {
 }
 
 /// Rows that are compared at each place.
-fn judged_rows(key: ProductKey) -> usize {
-    key.class.rows().min(JUDGED)
+fn compared_rows(key: ProductKey) -> usize {
+    key.class.rows().min(COMPARED_ROWS)
 }
 
 /// Where rows are compared: the first, some in the middle, where another tile may begin, and the last.
-fn judged_places(key: ProductKey) -> Vec<usize> {
+fn compared_places(key: ProductKey) -> Vec<usize> {
     let rows = key.class.rows();
-    let mut places = vec![0, rows / 2 / JUDGED * JUDGED, rows.saturating_sub(JUDGED)];
+    let mut places = vec![0, rows / 2 / COMPARED_ROWS * COMPARED_ROWS, rows.saturating_sub(COMPARED_ROWS)];
     places.dedup();
     places
 }
@@ -119,7 +119,7 @@ mod tests {
     fn rows_of_every_tile_of_128_are_judged_where_there_are_two_of_them() {
         let of = |rows| {
             let key = ProductKey::plain([64, 64], RowClass::of(rows));
-            (judged_places(key), judged_rows(key))
+            (compared_places(key), compared_rows(key))
         };
         assert_eq!(of(1), (vec![0], 1));
         assert_eq!(of(8), (vec![0], 8));

@@ -1,34 +1,34 @@
 // From a row of projections to attention: bias, norm and rotation of queries and keys; queries out, keys and values into their
 // blocks.
 //
-//   route         heads of 64, 128 and 256 values: a head's values are in the registers of 16 or 32 lanes, four in a row each; pairs of a
+//   prepare_qkv         heads of 64, 128 and 256 values: a head's values are in the registers of 16 or 32 lanes, four in a row each; pairs of a
 //                 rotation by halves are in the same lane or one shuffle apart. A warp takes up to four heads, all of whose loads overlap.
-//   route_any     heads of any size, and norms over the whole row: a warp takes one head, in shared memory.
+//   prepare_qkv_any     heads of any size, and norms over the whole row: a warp takes one head, in shared memory.
 //
 // Keys and values are stored as `kv.cuh` says: with KV8, each head's by its own largest value. HEAD_DIM and KV8 are set at compile time.
 
 #define MOST_HEAD_DIM 256
 #define HEADS_PER_BLOCK 8
 
-struct Route {
+struct PrepareQkv {
     const float *projections;  // [rows][queries | keys | values]
     const float *bias;         // [queries | keys | values], or null
     const float *query_norm;   // [head_dim], or [heads * head_dim] with `whole`; or null
     const float *key_norm;
-    const float *angles;       // [position][cos: pairs | sin: pairs], or null
+    const float *cos_sin;       // [position][cos: pairs | sin: pairs], or null
     const u32 *positions;      // [rows]
-    const u32 *slots;          // [rows], block * 32 + token in the block; NOWHERE for padding
+    const u32 *slots;          // [rows], block * 32 + token in the block; NO_INDEX for padding
     bf16 *queries;             // [rows][heads][head_dim]
     Stored *kv;                // this layer's blocks
     u32 heads, kv_heads, head_dim, pairs, interleaved, whole;
     float eps;
 };
-#define NOWHERE 0xffffffffu
+#define NO_INDEX 0xffffffffu
 
 // Where a head's values go; nowhere for keys and values of padding.
-DEVICE void *place_of(const Route &a, u32 row, u32 head, u32 slot) {
+DEVICE void *destination_of(const PrepareQkv &a, u32 row, u32 head, u32 slot) {
     if (head < a.heads) return a.queries + ((u64)row * a.heads + head) * a.head_dim;
-    if (slot == NOWHERE) return nullptr;
+    if (slot == NO_INDEX) return nullptr;
     const u32 local = head - a.heads, kv_head = local % a.kv_heads, which = local / a.kv_heads;
     const u64 half = ((u64)(slot / BLOCK) * a.kv_heads + kv_head) * 2 + which;
 #if KV8
@@ -39,7 +39,7 @@ DEVICE void *place_of(const Route &a, u32 row, u32 head, u32 slot) {
 }
 #if KV8
 // Keys or values, and where the scale of the token whose quants go to `to` lies.
-DEVICE u32 kind_of(const Route &a, u32 head) { return (head - a.heads) / a.kv_heads; }
+DEVICE u32 kind_of(const PrepareQkv &a, u32 head) { return (head - a.heads) / a.kv_heads; }
 DEVICE float *scale_of(void *to, u32 slot) {
     const u32 token = slot % BLOCK;
     return (float *)((Stored *)to + (BLOCK - token) * HEAD_DIM) + token;
@@ -70,25 +70,25 @@ DEVICE void norm_head(float4 (&x)[FOURS], const float *weight, float eps) {
     }
 }
 // One of a pair after it was turned.
-DEVICE float turned(float own, float other, float c, float s, bool first) {
+DEVICE float rotated(float own, float other, float c, float s, bool first) {
     return first ? __fsub_rn(__fmul_rn(own, c), __fmul_rn(other, s)) : __fadd_rn(__fmul_rn(other, s), __fmul_rn(own, c));
 }
-DEVICE float4 turned(float4 own, float4 other, float4 c, float4 s, bool first) {
-    return make_float4(turned(own.x, other.x, c.x, s.x, first), turned(own.y, other.y, c.y, s.y, first), turned(own.z, other.z, c.z, s.z, first), turned(own.w, other.w, c.w, s.w, first));
+DEVICE float4 rotated(float4 own, float4 other, float4 c, float4 s, bool first) {
+    return make_float4(rotated(own.x, other.x, c.x, s.x, first), rotated(own.y, other.y, c.y, s.y, first), rotated(own.z, other.z, c.z, s.z, first), rotated(own.w, other.w, c.w, s.w, first));
 }
-DEVICE float4 of_lane_across(float4 v, int across) {
+DEVICE float4 shuffle_xor4(float4 v, int across) {
     return make_float4(__shfl_xor_sync(LANES_ALL, v.x, across), __shfl_xor_sync(LANES_ALL, v.y, across), __shfl_xor_sync(LANES_ALL, v.z, across), __shfl_xor_sync(LANES_ALL, v.w, across));
 }
-// Turns all pairs of a head, whose cosines and sines are `angles`. All lanes of the warp take part.
-DEVICE void rotate(float4 (&x)[FOURS], const float *angles, bool interleaved, bool turns) {
-    const float *cosines = angles, *sines = angles + HEAD_DIM / 2;
+// Turns all pairs of a head, whose cosines and sines are `cos_sin`. All lanes of the warp take part.
+DEVICE void rotate(float4 (&x)[FOURS], const float *cos_sin, bool interleaved, bool rotates) {
+    const float *cosines = cos_sin, *sines = cos_sin + HEAD_DIM / 2;
     if (interleaved) {
 #pragma unroll
         for (int f = 0; f < FOURS; f++) {
             const u32 pair = first_of(f) / 2;
             const float4 v = x[f];
             const float2 c = *(const float2 *)(cosines + pair), s = *(const float2 *)(sines + pair);
-            if (turns) x[f] = make_float4(turned(v.x, v.y, c.x, s.x, true), turned(v.y, v.x, c.x, s.x, false), turned(v.z, v.w, c.y, s.y, true), turned(v.w, v.z, c.y, s.y, false));
+            if (rotates) x[f] = make_float4(rotated(v.x, v.y, c.x, s.x, true), rotated(v.y, v.x, c.x, s.x, false), rotated(v.z, v.w, c.y, s.y, true), rotated(v.w, v.z, c.y, s.y, false));
         }
         return;
     }
@@ -96,10 +96,10 @@ DEVICE void rotate(float4 (&x)[FOURS], const float *angles, bool interleaved, bo
     const float4 c = *(const float4 *)(cosines + pair), s = *(const float4 *)(sines + pair);
 #if HEAD_DIM == 256
     const float4 low = x[0], high = x[1];
-    if (turns) x[0] = turned(low, high, c, s, true), x[1] = turned(high, low, c, s, false);
+    if (rotates) x[0] = rotated(low, high, c, s, true), x[1] = rotated(high, low, c, s, false);
 #else
-    const float4 other = of_lane_across(x[0], LANES / 2);
-    if (turns) x[0] = turned(x[0], other, c, s, first_of(0) < HEAD_DIM / 2);
+    const float4 other = shuffle_xor4(x[0], LANES / 2);
+    if (rotates) x[0] = rotated(x[0], other, c, s, first_of(0) < HEAD_DIM / 2);
 #endif
 }
 
@@ -107,7 +107,7 @@ DEVICE void store(void *to, const float4 (&x)[FOURS]) {
 #pragma unroll
     for (int f = 0; f < FOURS; f++) {
         const float4 v = x[f];
-        if (to) *(uint2 *)((bf16 *)to + first_of(f)) = make_uint2(pack2(v.x, v.y), pack2(v.z, v.w));
+        if (to) *(uint2 *)((bf16 *)to + first_of(f)) = make_uint2(pack_bf16x2(v.x, v.y), pack_bf16x2(v.z, v.w));
     }
 }
 #if KV8
@@ -134,10 +134,10 @@ DEVICE void store_quants(void *to, u32 slot, u32 which, const float4 (&x)[FOURS]
 #endif
 
 // Block (x, y): token x, the y-th part of its heads. Lanes of heads beyond the last one compute what nobody writes.
-KERNEL(route, Route, 256) {
+KERNEL(prepare_qkv, PrepareQkv, 256) {
     const u32 row = blockIdx.x, all = a.heads + 2 * a.kv_heads, slot = a.slots[row];
     const u32 first = (blockIdx.y * blockDim.x + threadIdx.x) / LANES * HEADS_AT_ONCE;
-    const float *from = a.projections + (u64)row * all * HEAD_DIM, *angles = a.angles + (u64)a.positions[row] * HEAD_DIM;
+    const float *from = a.projections + (u64)row * all * HEAD_DIM, *cos_sin = a.cos_sin + (u64)a.positions[row] * HEAD_DIM;
     float4 x[HEADS_AT_ONCE][FOURS];
 #pragma unroll
     for (int h = 0; h < HEADS_AT_ONCE; h++)
@@ -152,8 +152,8 @@ KERNEL(route, Route, 256) {
         const u32 head = first + h;
         const bool query = head < a.heads, key = !query && head < a.heads + a.kv_heads;
         if (a.query_norm) norm_head(x[h], query ? a.query_norm : key ? a.key_norm : nullptr, a.eps);
-        if (a.angles) rotate(x[h], angles, a.interleaved, query || key);
-        void *to = head < all ? place_of(a, row, head, slot) : nullptr;
+        if (a.cos_sin) rotate(x[h], cos_sin, a.interleaved, query || key);
+        void *to = head < all ? destination_of(a, row, head, slot) : nullptr;
 #if KV8
         if (__ballot_sync(LANES_ALL, !query)) store_quants(query ? nullptr : to, slot, kind_of(a, head), x[h]);
         if (query) store(to, x[h]);
@@ -180,7 +180,7 @@ DEVICE void store_any_quants(void *to, u32 slot, u32 which, const float *x) {
     if (lane == 0) *scale_of(to, slot) = scales.scale;
 }
 #endif
-KERNEL(route_any, Route, 256) {
+KERNEL(prepare_qkv_any, PrepareQkv, 256) {
     __shared__ float values[HEADS_PER_BLOCK][MOST_HEAD_DIM];
     __shared__ float scratch[32];
     const u32 row = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y * HEADS_PER_BLOCK + warp;
@@ -216,8 +216,8 @@ KERNEL(route_any, Route, 256) {
         for (u32 i = lane; i < a.head_dim; i += 32) x[i] = __fmul_rn(__fmul_rn(x[i], scale), norm[i]);
     }
     __syncwarp();
-    if (a.angles && (query || key)) {
-        const float *cosines = a.angles + (u64)a.positions[row] * 2 * a.pairs, *sines = cosines + a.pairs;
+    if (a.cos_sin && (query || key)) {
+        const float *cosines = a.cos_sin + (u64)a.positions[row] * 2 * a.pairs, *sines = cosines + a.pairs;
         for (u32 p = lane; p < a.pairs; p += 32) {
             u32 one = a.interleaved ? 2 * p : p, other = a.interleaved ? 2 * p + 1 : p + a.pairs;
             float u = x[one], v = x[other], c = cosines[p], s = sines[p];
@@ -226,10 +226,10 @@ KERNEL(route_any, Route, 256) {
         }
         __syncwarp();
     }
-    void *to = place_of(a, row, head, a.slots[row]);
+    void *to = destination_of(a, row, head, a.slots[row]);
     if (!to) return;
 #if KV8
     if (!query) return store_any_quants(to, a.slots[row], kind_of(a, head), x);
 #endif
-    for (u32 i = lane; i < a.head_dim / 2; i += 32) ((u32 *)to)[i] = pack2(x[2 * i], x[2 * i + 1]);
+    for (u32 i = lane; i < a.head_dim / 2; i += 32) ((u32 *)to)[i] = pack_bf16x2(x[2 * i], x[2 * i + 1]);
 }
