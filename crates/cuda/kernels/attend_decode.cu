@@ -7,20 +7,19 @@ DEVICE void attend_segments(const DecodeAttend &d, const Attend &a) {
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, stride = gridDim.x * DECODE_WARPS;
     const u32 parts = parts_of_group(a), per_item = a.kv_heads * parts, first = warp * gridDim.x + blockIdx.x;
     const Units units = {a.counts[0] * per_item, parts, per_item};
-    DecodeUnit here = unit_of(first, item_of(first, a, units), a, units), ahead = here;
+    DecodeUnit here = unit_of(first, item_of(first, a, units), a, units), next = here;
     ItemWords upcoming = item_of(first + stride, a, units);
     auto ring = own_ring<DECODE_RING, DECODE_WARPS>(bytes);
     auto fill = [&](u32 n, const HalfSlot &to) {
         const u32 own = halves_of<DECODE_RING>(here);
-        if (n == own) {
-            ahead = unit_of(ahead.number + stride, upcoming, a, units);
-            upcoming = item_of(ahead.number + stride, a, units);
-        }
-        fetch_half(ahead, n < own ? n : n - own, d, to);
+        const DecodeUnit unit = n < own ? here : next;
+        fetch_half(unit, n < own ? n : n - own, d, to);
     };
     fill_ring(ring, here, here.number < units.count, fill);
 #pragma unroll 1
     while (here.number < units.count) {
+        next = unit_of(here.number + stride, upcoming, a, units);
+        upcoming = item_of(next.number + stride, a, units);
         const Heads heads = heads_of(here.number % per_item, a, units);
         const u64 place = ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM;
         u32 q[FRAGMENTS][4];
@@ -34,7 +33,7 @@ DEVICE void attend_segments(const DecodeAttend &d, const Attend &a) {
         } else {
             store_partial(a, r, here.number / per_item, heads);
         }
-        here = ahead;  // a ring is no longer than a unit
+        here = next;  // a ring is no longer than a unit
     }
 }
 EARLY_KERNEL(attend_decode, DecodeAttend, DECODE_WARPS * 32) { attend_segments(a, plain(a)); }

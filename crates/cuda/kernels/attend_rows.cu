@@ -56,18 +56,19 @@ DEVICE void attend_whole_rows(const DecodeAttend &d, const Attend &a) {
         upcoming = item_at(place, a, units);
         return unit;
     };
-    DecodeUnit here = advance(), ahead = here;
+    DecodeUnit here = advance(), next = here;
     auto ring = own_ring<DECODE_RING, DECODE_WARPS>(bytes);
     auto fill = [&](u32 n, const HalfSlot &to) {
         const u32 own = halves_of<DECODE_RING>(here);
-        if (n == own) ahead = advance();
-        fetch_half(ahead, n < own ? n : n - own, d, to);
+        const DecodeUnit unit = n < own ? here : next;
+        fetch_half(unit, n < own ? n : n - own, d, to);
     };
     fill_ring(ring, here, here.number < units.count, fill);
     RowTotal total;
     bool begins = true;
 #pragma unroll 1
     while (here.number < units.count) {
+        next = advance();
         const Heads heads = heads_of(here.number % a.kv_heads, a, units);
         const u64 at = ((u64)here.what.x * a.heads + heads.first) * HEAD_DIM;
         u32 q[FRAGMENTS][4];
@@ -76,9 +77,9 @@ DEVICE void attend_whole_rows(const DecodeAttend &d, const Attend &a) {
         attend_segment<1>(r, q, here, a, ring, fill);
         if (begins) begin_total(total, r);
         else add_segment(total, r);
-        begins = ahead.number != here.number;
+        begins = next.number != here.number;
         if (begins && lane / 4 < heads.count) write_total(a.out + at + (u64)(lane / 4) * HEAD_DIM, total);
-        here = ahead;
+        here = next;
     }
 }
 EARLY_KERNEL(attend_rows, DecodeAttend, DECODE_WARPS * 32) { attend_whole_rows(a, plain(a)); }
