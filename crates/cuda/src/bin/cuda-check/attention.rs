@@ -8,8 +8,13 @@ use ropeway_cuda::{CudaError, KvForm};
 
 use crate::{Failed, Task};
 
-/// The form that every GPU has, then Hopper's own.
-const FORMS: [PromptForm; 2] = [PromptForm::Warps, PromptForm::Warpgroups];
+/// The form of prompt attention that every GPU has, then Hopper's own.
+fn forms(laboratory: &AttentionBench) -> &'static [PromptForm] {
+    match laboratory.stream.device().properties().capability {
+        90 => &[PromptForm::Warps, PromptForm::Warpgroups],
+        _ => &[PromptForm::Warps],
+    }
+}
 
 /// Random cases.
 const CASES: u64 = 40;
@@ -66,11 +71,7 @@ const PIECES: [Piece; 3] = [
 
 pub fn check(task: &Task) -> Result<(), Failed> {
     let laboratory = AttentionBench::open(&task.options)?;
-    if laboratory.stream.device().properties().capability != 90 {
-        println!("skipped: only Hopper has two forms of prompt attention");
-        return Ok(());
-    }
-    laboratory.prepare(&FORMS)?;
+    laboratory.prepare(forms(&laboratory))?;
     compare(&laboratory)?;
     compare_decodes(&laboratory)?;
     let models: Vec<&Heads> = MODELS.iter().filter(|model| task.wants_model(model.name)).collect();
@@ -84,7 +85,7 @@ fn compare(laboratory: &AttentionBench) -> Result<(), Failed> {
         let trial = AttentionCase::random(seed, BOUNDS);
         let uploaded = trial.upload(stream)?;
         let want = uploaded.run(stream, &laboratory.kernel(PromptForm::Warps, &trial)?)?;
-        for form in &FORMS[1..] {
+        for form in &forms(laboratory)[1..] {
             let kernel = laboratory.kernel(*form, &trial)?;
             for _ in 0..ROUNDS {
                 if uploaded.run(stream, &kernel)? != want {
@@ -124,7 +125,7 @@ fn measure(laboratory: &AttentionBench, models: &[&Heads], kv: KvForm) -> Result
         let trial = heads.trial(vec![piece], kv);
         let uploaded = trial.upload(&laboratory.stream)?;
         let want = uploaded.run(&laboratory.stream, &laboratory.kernel(PromptForm::Warps, &trial)?)?;
-        for form in FORMS {
+        for &form in forms(laboratory) {
             let kernel = laboratory.kernel(form, &trial)?;
             let same = uploaded.run(&laboratory.stream, &kernel)? == want;
             let launch = || uploaded.launch(&laboratory.stream, &kernel);
