@@ -10,11 +10,7 @@ DEVICE void attend_segments(const DecodeAttend &d, const Attend &a) {
     DecodeUnit here = unit_of(first, item_of(first, a, units), a, units), next = here;
     ItemWords upcoming = item_of(first + stride, a, units);
     auto ring = own_ring<DECODE_RING, DECODE_WARPS>(bytes);
-    auto fill = [&](u32 n, const HalfSlot &to) {
-        const u32 own = halves_of<DECODE_RING>(here);
-        const DecodeUnit unit = n < own ? here : next;
-        fetch_half(unit, n < own ? n : n - own, d, to);
-    };
+    auto fill = [&](u32 n, const HalfSlot &to) { fetch_ahead<DECODE_RING>(here, next, n, d, to); };
     fill_ring(ring, here, here.number < units.count, fill);
 #pragma unroll 1
     while (here.number < units.count) {

@@ -69,6 +69,12 @@ DEVICE void fetch_half(const DecodeUnit &u, u32 half, const DecodeAttend &d, con
     cp_async_commit_group();
 #endif
 }
+// Brings half n of a unit, or of the one that the warp computes next: one behind the other.
+template <u32 SLOTS> DEVICE void fetch_ahead(const DecodeUnit &here, const DecodeUnit &next, u32 n, const DecodeAttend &d, const HalfSlot &to) {
+    const u32 own = halves_of<SLOTS>(here);
+    const DecodeUnit unit = n < own ? here : next;
+    fetch_half(unit, n < own ? n : n - own, d, to);
+}
 // The query heads of a unit: all of its group, or a part of it.
 struct Heads {
     u32 first, count;
@@ -154,8 +160,8 @@ template <int SLOTS, class Fill> DEVICE void fill_ring(const Ring<SLOTS> &ring, 
 #pragma unroll 1
     for (u32 i = early; i < SLOTS; i++) fill(i, slot_of(ring, i));
 }
-// One segment, block by block, for the first 8 * HALF_ROWS query heads. `fill(n, to)` brings half n of the unit, or of those that the warp
-// computes after it: one behind the other.
+// One segment, block by block, for the first 8 * HALF_ROWS query heads. `fill(n, to)` brings half n of the unit, or of the
+// next one behind it.
 template <int HALF_ROWS, int SLOTS, class Fill>
 DEVICE void attend_segment(SoftmaxState &r, const u32 (&q)[FRAGMENTS][4], const DecodeUnit &unit, const Attend &a, Ring<SLOTS> &ring, Fill fill) {
     float s[SEGMENT_BLOCKS][4][4];

@@ -58,11 +58,7 @@ DEVICE void attend_whole_rows(const DecodeAttend &d, const Attend &a) {
     };
     DecodeUnit here = advance(), next = here;
     auto ring = own_ring<DECODE_RING, DECODE_WARPS>(bytes);
-    auto fill = [&](u32 n, const HalfSlot &to) {
-        const u32 own = halves_of<DECODE_RING>(here);
-        const DecodeUnit unit = n < own ? here : next;
-        fetch_half(unit, n < own ? n : n - own, d, to);
-    };
+    auto fill = [&](u32 n, const HalfSlot &to) { fetch_ahead<DECODE_RING>(here, next, n, d, to); };
     fill_ring(ring, here, here.number < units.count, fill);
     RowTotal total;
     bool begins = true;

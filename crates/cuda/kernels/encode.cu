@@ -1,11 +1,11 @@
 // Encoders: whole texts at a time, every token sees its text in both directions. Rows of all texts lie one after the other.
 //
-//   encode_embed      words + positions + types, then a norm
-//   encode_norm       a branch into the residual stream, with a norm on the sum or on what reads it
-//   encode_prepare_qkv      bias and rotation; queries, keys and values in bf16
-//   encode_attend     item = up to 64 tokens of a text; a block takes one (item, head): 4 warps with 16 tokens each
-//   encode_activate   the non-linearity of an MLP, gated or not
-//   encode_pool       a text's rows to one
+//   encode_embed        words + positions + types, then a norm
+//   encode_norm         a branch into the residual stream, with a norm on the sum or on what reads it
+//   encode_prepare_qkv  bias and rotation; queries, keys and values in bf16
+//   encode_attend       item = up to 64 tokens of a text; a block takes one (item, head): 4 warps with 16 tokens each
+//   encode_activate     the non-linearity of an MLP, gated or not
+//   encode_pool         a text's rows to one
 //
 // A row's result depends on its text alone: keys are taken in tiles of 64 from the text's first token on, and sums run in a fixed order.
 // ROW_THREADS, GROUPS and HEAD_DIM are set at compile time.
@@ -71,13 +71,13 @@ DEVICE void write_ready(bf16 *ready, const float4 (&x)[GROUPS], u32 row, u32 wid
 
 struct EncodeEmbed {
     const u32 *tokens, *types, *position_ids;  // [rows]
-    const bf16 *word_embeddings;                   // [vocab][width]
-    const float *position_embeddings;              // [first + longest][width], or null
-    const float *type_embeddings;                  // [types][width], or null
-    float *hidden;                       // [rows][width]
-    bf16 *ready;                         // [rows][width]
+    const bf16 *word_embeddings;               // [vocab][width]
+    const float *position_embeddings;          // [first + longest][width], or null
+    const float *type_embeddings;              // [types][width], or null
+    float *hidden;                             // [rows][width]
+    bf16 *ready;                               // [rows][width]
     Norm norm;
-    u32 first;                           // the row of `position_embeddings` for a text's first token
+    u32 first;                                 // the row of `position_embeddings` for a text's first token
     u32 unused;
 };
 KERNEL(encode_embed, EncodeEmbed, ROW_THREADS) {
@@ -105,10 +105,10 @@ KERNEL(encode_embed, EncodeEmbed, ROW_THREADS) {
 struct EncodeNorm {
     float *hidden;        // [rows][width]
     const float *branch;  // [rows][width], or null: nothing is added
-    const float *bias;    // of the branch: [width], or null
-    bf16 *ready;          // [rows][width]
+    const float *bias;   // of the branch: [width], or null
+    bf16 *ready;         // [rows][width]
     Norm norm;
-    u32 norms_residual;            // 1: hidden becomes norm(sum); 0: hidden becomes sum
+    u32 norms_residual;  // 1: hidden becomes norm(sum); 0: hidden becomes sum
     u32 unused;
 };
 KERNEL(encode_norm, EncodeNorm, ROW_THREADS) {
@@ -133,10 +133,10 @@ KERNEL(encode_norm, EncodeNorm, ROW_THREADS) {
 struct EncodePrepareQkv {
     const float *projections;  // [rows][queries | keys | values]
     const float *bias;         // the same for one row, or null
-    const float *cos_sin;       // [place][cos: pairs | sin: pairs], or null
-    const u32 *position_ids;         // [rows]
-    bf16 *qkv;              // [rows][queries | keys | values]
-    u32 width;                 // of each of the three
+    const float *cos_sin;     // [place][cos: pairs | sin: pairs], or null
+    const u32 *position_ids;  // [rows]
+    bf16 *qkv;                // [rows][queries | keys | values]
+    u32 width;                // of each of the three
     u32 pairs, interleaved;
     u32 unused;
 };
@@ -168,13 +168,13 @@ struct EncodeItem {
     u32 start;   // the first token of the item within the text
 };
 struct EncodeAttend {
-    const bf16 *qkv;       // [rows][queries | keys | values]
-    bf16 *out;                // [rows][width]
+    const bf16 *qkv;             // [rows][queries | keys | values]
+    bf16 *out;                   // [rows][width]
     const EncodeItem *items;
-    const u32 *count;         // items
-    const float *relative_bias;   // [head][distance + longest - 1], times log2(e), or null
+    const u32 *count;            // items
+    const float *relative_bias;  // [head][distance + longest - 1], times log2(e), or null
     u32 heads, longest;
-    u32 reach;                // tokens further away are not seen; 0: all are
+    u32 reach;                   // tokens further away are not seen; 0: all are
     float scale;              // times log2(e)
 };
 // Copies a tile of keys or values of one head into shared memory; tokens behind the text's end become zeros.

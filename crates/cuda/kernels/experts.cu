@@ -1,10 +1,10 @@
 // A mixture of experts: who computes what (router, topk_experts, sort_by_expert), and what becomes of it (combine). The products between are those of
 // `product.cuh` over lists of pairs; pair p is choice p % top_k of token p / top_k, a token's choices in ascending order of their experts.
 //
-//   router        f32 logits over norm(hidden)
-//   topk_experts  softmax, the largest top_k; the lower index wins a tie
+//   router          f32 logits over norm(hidden)
+//   topk_experts    softmax, the largest top_k; the lower index wins a tie
 //   sort_by_expert  the pairs sorted by expert, each expert's in ascending order, and the tiles that products compute of them
-//   combine       branch[token] = sum over its choices of weight * result, in ascending order of experts
+//   combine         branch[token] = sum over its choices of weight * result, in ascending order of experts
 
 // logits[row][e] = scale(row) * sum over i of (hidden[row][i] * norm[i]) * w[e][i], where scale is one over the root of the mean square.
 //

@@ -64,13 +64,13 @@ DEVICE void wgmma_rs_transposed(float (&d)[8][4], const u32 (&a)[4], u64 b, bool
     PLACES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                 \
               "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 // So many columns are added to d. A is in registers, B a K-major panel.
-#define WGMMA_RS_ADD(columns, places, operands, b_place, results)                                        \
-    DEVICE void wgmma_rs_add(float (&d)[columns / 8][4], const u32 (&a)[4], u64 b) {                     \
-        asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"                                       \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 "                \
-                     "{" places "}, {" operands "}, " b_place ", p, 1, 1, 0;\n}"                      \
-                     : results                                                                        \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                           \
+#define WGMMA_RS_ADD(columns, places, operands, b_place, results)                      \
+    DEVICE void wgmma_rs_add(float (&d)[columns / 8][4], const u32 (&a)[4], u64 b) {   \
+        asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"                        \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 " \
+                     "{" places "}, {" operands "}, " b_place ", p, 1, 1, 0;\n}"       \
+                     : results                                                         \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));            \
     }
 WGMMA_RS_ADD(8, PLACES_4, "%4,%5,%6,%7", "%8", RESULTS_4(d[0]))
 WGMMA_RS_ADD(16, PLACES_8, "%8,%9,%10,%11", "%12", RESULTS_4(d[0]) COMMA RESULTS_4(d[1]))
@@ -79,13 +79,13 @@ WGMMA_RS_ADD(64, PLACES_32, "%32,%33,%34,%35", "%36", RESULTS_16(d) COMMA RESULT
 WGMMA_RS_ADD(128, PLACES_64, "%64,%65,%66,%67", "%68", RESULTS_64(d))
 WGMMA_RS_ADD(256, PLACES_128, "%128,%129,%130,%131", "%132", RESULTS_64(d) COMMA RESULTS_64((d + 16)))
 // The same with A in a K-major panel.
-#define WGMMA_SS_ADD(columns, places, a_place, b_place, results)                                        \
-    DEVICE void wgmma_ss_add(float (&d)[columns / 8][4], u64 a, u64 b) {                                \
-        asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"                                       \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 "                \
-                     "{" places "}, " a_place ", " b_place ", p, 1, 1, 0, 0;\n}"                      \
-                     : results                                                                        \
-                     : "l"(a), "l"(b));                                                               \
+#define WGMMA_SS_ADD(columns, places, a_place, b_place, results)                       \
+    DEVICE void wgmma_ss_add(float (&d)[columns / 8][4], u64 a, u64 b) {               \
+        asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"                        \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 " \
+                     "{" places "}, " a_place ", " b_place ", p, 1, 1, 0, 0;\n}"       \
+                     : results                                                         \
+                     : "l"(a), "l"(b));                                                \
     }
 WGMMA_SS_ADD(64, PLACES_32, "%32", "%33", RESULTS_16(d) COMMA RESULTS_16(d + 4))
 WGMMA_SS_ADD(128, PLACES_64, "%64", "%65", RESULTS_64(d))

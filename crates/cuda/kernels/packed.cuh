@@ -5,7 +5,7 @@
 // A strip is 16 outputs: the rows of the matrix instruction. It consists of records of 64 inputs, in the order in which lanes
 // want them; BITS / 8 bytes a weight and PARTS / 8 for factors, e.g. 5 bits in all for 4-bit quants in groups of 32.
 //
-//   strip    | record | record | ...                                 weights are multiples of the strip's unit, a power of two
+//   strip    | record | record | ...                                 weights are multiples of the strip's scale, a power of two
 //   record   | quants: BITS / 4 pieces of [32 lanes][16 bytes] | factors: PARTS pieces of [8 outputs][16 bytes] |
 //   lane     outputs g = lane / 4 ("low") and g + 8 ("high"), inputs 2t, 2t + 1, 2t + 8, 2t + 9 of each step of 16, t = lane % 4
 //   factors  [group][low, high], a word each

@@ -2,7 +2,8 @@
 // fixed order. NVRTC brings no headers before CUDA 13.3, so nothing is included.
 //
 // Every kernel takes one structure by value. It is declared beside the kernel and mirrored in Rust: `src/kernels/mod.rs`,
-// `src/packed/kernels.rs`, `src/encoder/kernels.rs`. Under ROPEWAY_EMULATE the primitives come from `tests/emulator/threads.h`, and the same source runs on the CPU.
+// `src/packed/kernels.rs`, `src/encoder/kernels.rs`. Under ROPEWAY_EMULATE the primitives come from `tests/emulator/threads.h`, and the same
+// source runs on the CPU.
 #pragma once
 
 #ifndef ROPEWAY_EMULATE
@@ -22,7 +23,7 @@ typedef int i32;
 #define KERNEL_THAT(begins, name, Arguments, threads, blocks)                                                 \
     DEVICE void name##_body(const Arguments &a);                                                              \
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Arguments a) { \
-        launch_dependent_grids(), begins, name##_body(a);                                                   \
+        launch_dependent_grids(), begins, name##_body(a);                                                     \
     }                                                                                                         \
     DEVICE void name##_body(const Arguments &a)
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]

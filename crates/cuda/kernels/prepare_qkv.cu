@@ -1,9 +1,9 @@
 // From a row of projections to attention: bias, norm and rotation of queries and keys; queries out, keys and values into their
 // blocks.
 //
-//   prepare_qkv         heads of 64, 128 and 256 values: a head's values are in the registers of 16 or 32 lanes, four in a row each; pairs of a
-//                 rotation by halves are in the same lane or one shuffle apart. A warp takes up to four heads, all of whose loads overlap.
-//   prepare_qkv_any     heads of any size, and norms over the whole row: a warp takes one head, in shared memory.
+//   prepare_qkv      heads of 64, 128 and 256 values: a head's values are in the registers of 16 or 32 lanes, four in a row each; pairs of a
+//                    rotation by halves are in the same lane or one shuffle apart. A warp takes up to four heads, all of whose loads overlap.
+//   prepare_qkv_any  heads of any size, and norms over the whole row: a warp takes one head, in shared memory.
 //
 // Keys and values are stored as `kv.cuh` says: with KV8, each head's by its own largest value. HEAD_DIM and KV8 are set at compile time.
 
@@ -15,7 +15,7 @@ struct PrepareQkv {
     const float *bias;         // [queries | keys | values], or null
     const float *query_norm;   // [head_dim], or [heads * head_dim] with `whole`; or null
     const float *key_norm;
-    const float *cos_sin;       // [position][cos: pairs | sin: pairs], or null
+    const float *cos_sin;      // [position][cos: pairs | sin: pairs], or null
     const u32 *positions;      // [rows]
     const u32 *slots;          // [rows], block * 32 + token in the block; NO_INDEX for padding
     bf16 *queries;             // [rows][heads][head_dim]

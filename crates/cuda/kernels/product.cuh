@@ -11,18 +11,18 @@
 // expert before. How many items there are is known on the device alone; the last blocks may have nothing to do.
 
 struct Linear {
-    const void *w;        // [experts][n][k] bf16, or packed records
-    const float *strip_scales;   // [experts][strips]: what packed weights are multiples of, or null
-    const bf16 *x;        // [rows][k]
-    void *y;              // [rows][n], bf16 or f32
-    float *partial;       // [slices][tiles][BM * BN]: sums of slices, when there are several
-    u32 *finished;        // [tiles], zero between launches
-    const u32 *lists;     // [rows]: rows sorted by expert, or null: there are no experts
-    const uint4 *work;    // [gridDim.z]: expert, first place in the lists, how many rows
+    const void *w;              // [experts][n][k] bf16, or packed records
+    const float *strip_scales;  // [experts][strips]: what packed weights are multiples of, or null
+    const bf16 *x;              // [rows][k]
+    void *y;                    // [rows][n], bf16 or f32
+    float *partial;             // [slices][tiles][BM * BN]: sums of slices, when there are several
+    u32 *finished;              // [tiles], zero between launches
+    const u32 *lists;           // [rows]: rows sorted by expert, or null: there are no experts
+    const uint4 *work;          // [gridDim.z]: expert, first place in the lists, how many rows
     u32 n, rows, k;
     u32 slices;
-    u32 rows_per_input;      // row r of y reads row r / rows_per_input of x
-    u32 bf16_results;         // whether y is bf16
+    u32 rows_per_input;         // row r of y reads row r / rows_per_input of x
+    u32 bf16_results;           // whether y is bf16
 };
 
 // What a block computes.

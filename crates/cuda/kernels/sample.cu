@@ -1,8 +1,8 @@
 // From rows of logits to tokens, with the semantics of `ropeway-cpu`'s sampling: bias, penalties, allowed tokens and mask, then
 // temperature, top-k, typical-p, top-p, min-p, and a draw by the number that seed and position decide.
 //
-//   partial_argmax   a block per (8 stretches, row): softcap; each stretch's largest logit, its first token, and whether all are usable
-//   adjust   a block per row that is adjusted: its logits, changed, into a second buffer, and their peak
+//   partial_argmax  a block per (8 stretches, row): softcap; each stretch's largest logit, its first token, and whether all are usable
+//   adjust          a block per row that is adjusted: its logits, changed, into a second buffer, and their peak
 //   sample_tokens   a block per row: the token, its log-probability, the likeliest alternatives
 //
 // A weight is exp((logit - most) / temperature) as a whole number of 2^-40: sums of whole numbers come out the same in any order,
@@ -51,14 +51,14 @@ struct Alternative {
     float logprob;
 };
 struct Sample {
-    float *logits;          // [rows][vocab]
-    float *adjusted_logits;         // [rows][vocab]
+    float *logits;             // [rows][vocab]
+    float *adjusted_logits;    // [rows][vocab]
     const RowParams *rows;
-    const u32 *words;       // lists of all rows
-    const u32 *adjusted_rows;       // rows that are adjusted
-    u32 *marks;             // [blocks of adjust][vocab], zero between launches
-    Peak *peaks;            // [rows][stretches]
-    Peak *adjusted_peaks;    // [rows]
+    const u32 *words;          // lists of all rows
+    const u32 *adjusted_rows;  // rows that are adjusted
+    u32 *marks;                // [blocks of adjust][vocab], zero between launches
+    Peak *peaks;               // [rows][stretches]
+    Peak *adjusted_peaks;      // [rows]
     const u32 *chosen_before;
     u32 *chosen;            // [rows]: for the step after
     Outcome *outcomes;      // [rows]

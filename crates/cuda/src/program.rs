@@ -93,8 +93,7 @@ impl Program {
         ranges: &mut Vec<Range<usize>>,
     ) -> Result<StepKind, CudaError> {
         let sections = self.sections(RowClass::of(batch.tokens.len()));
-        Filler::fill(sections, &self.plan.windows, words, batch, ranges)
-            .map_err(|error| CudaError::Step(error.to_string()))
+        Filler::fill(sections, &self.plan.windows, words, batch, ranges).map_err(CudaError::Step)
     }
 
     /// What kind of step a batch makes.

@@ -78,7 +78,7 @@ impl SampleArrays {
             let asking: Vec<_> = parts.map(|part| scope.spawn(move || ask(part))).collect();
             asking
                 .into_iter()
-                .flat_map(|thread| thread.join().expect("panics of guides are confined"))
+                .flat_map(|thread| thread.join().expect("panics of guides are caught"))
                 .collect()
         });
     }

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use ropeway_executor::{Batch, BlockId, Chunk, ExecutorError};
+use ropeway_executor::{Batch, BlockId, Chunk};
 
 use crate::kernels::{BLOCK, NO_INDEX, PROMPT_ROWS, SAMPLED_LAST_STEP, SEGMENT, SEGMENT_BLOCKS};
 use crate::shape::{ModelShape, RowClass, StepShape};
@@ -164,7 +164,7 @@ impl<'a> Filler<'a> {
         words: &'a mut [u32],
         batch: &Batch,
         ranges: &mut Vec<Range<usize>>,
-    ) -> Result<StepKind, ExecutorError> {
+    ) -> Result<StepKind, String> {
         let mut filler = Self {
             sections,
             windows,
@@ -214,7 +214,7 @@ impl<'a> Filler<'a> {
         self.used.push(s.picked()..s.slots() + s.class);
     }
 
-    fn chunk(&mut self, batch: &Batch, chunk: &Chunk) -> Result<(), ExecutorError> {
+    fn chunk(&mut self, batch: &Batch, chunk: &Chunk) -> Result<(), String> {
         let table = &batch.blocks[chunk.blocks.clone()];
         let s = self.sections;
         for (index, token) in chunk.tokens.clone().enumerate() {
@@ -231,11 +231,11 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    fn table(&mut self, table: &[BlockId]) -> Result<usize, ExecutorError> {
+    fn table(&mut self, table: &[BlockId]) -> Result<usize, String> {
         let first = self.tables;
         if first + table.len() > self.sections.table_entries {
             let most = self.sections.table_entries;
-            return Err(ExecutorError::Step(format!("block tables of more than {most} entries in one step")));
+            return Err(format!("block tables of more than {most} entries in one step"));
         }
         for (word, block) in self.words[self.sections.tables() + first..].iter_mut().zip(table) {
             *word = block.0;

@@ -21,8 +21,8 @@ const MEASURED: [usize; 30] = [
     3584, 4096, 4608, 5120, 5632, 6144, 6656, 7168, 8192,
 ];
 
-/// Up to `LISTED_UP_TO` rows, classes are the numbers of `MEASURED`; beyond, they lie `LARGE_CLASS_STEP` rows apart, and a prompt's last piece is padded by half of that on
-/// average.
+/// Up to `LISTED_UP_TO` rows, classes are the numbers of `MEASURED`; beyond, they lie `LARGE_CLASS_STEP` rows apart, and a prompt's last
+/// piece is padded by half of that on average.
 const LISTED_UP_TO: usize = 1024;
 const LARGE_CLASS_STEP: usize = 128;
 

@@ -18,10 +18,10 @@ use crate::kernels::{ProductKernels, Randomise};
 use crate::packed::{self, Packing};
 use crate::plan::{Form, MatrixId, MatrixPlan, MatrixRole, Plan, VectorId, VectorPlan, VectorRole, aligned};
 
-/// Bytes of one piece of the ring: long enough for copies at full speed.
+/// Bytes of a staging buffer: long enough for copies at full speed.
 pub(crate) const STAGING_BYTES: usize = 32 << 20;
 
-/// Pieces of the ring: one is copied while others are filled.
+/// Staging buffers: one is copied while others are filled.
 const STAGING_BUFFERS: usize = 3;
 
 /// Where weights come from.

@@ -79,11 +79,22 @@ fn every_kernel_that_numbers_of_rows_and_segments_ask_for_gives_the_bits_of_a_pr
         (1, 1, 300, DecodeStrategy::Few),
         (4, 1, 70, DecodeStrategy::Segments),
         (1, 7, 70, DecodeStrategy::Rows),
-        (1, 7, 200, DecodeStrategy::Rows),
         (1, 2, 700, DecodeStrategy::Segments),
     ] {
         let trial = AttentionCase { kv_heads, pieces: rows(&vec![keys; count]), ..TRIAL };
         assert_eq!(compare(&laboratory, &trial), wanted);
+    }
+}
+
+#[test]
+fn warps_that_take_several_rows_one_after_the_other_give_each_the_bits_of_a_prompt() {
+    let Some(options) = emulator::options() else { return };
+    let laboratory = AttentionBench::open(&options).expect("a GPU");
+    // There are 24 warps with heads of 128 values, and 36 with smaller ones.
+    for (head_dim, count, window) in [(128, 30, None), (64, 40, Some(50))] {
+        let keys: Vec<usize> = (0..count).map(|row| 100 + row * 7 % 90).collect();
+        let trial = AttentionCase { kv_heads: 1, head_dim, window, pieces: rows(&keys), ..TRIAL };
+        assert_eq!(compare(&laboratory, &trial), DecodeStrategy::Rows);
     }
 }
 

@@ -362,7 +362,7 @@ fn rows_of_a_packed_table_are_its_unpacked_ones() {
 }
 
 #[test]
-fn a_trial_gives_the_judges_bits_by_every_kernel_and_measures_them() {
+fn a_case_has_the_reference_s_bits_by_every_kernel_and_measures_them() {
     let Some(options) = emulator::options() else { return };
     let form = PackedForm::ALL[0];
     let laboratory = ProductBench::open(&options, &[form]).expect("a GPU");

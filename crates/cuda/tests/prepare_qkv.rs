@@ -88,13 +88,13 @@ impl Bench {
 
 /// What a kernel wrote.
 #[derive(PartialEq)]
-struct Routed {
+struct Prepared {
     queries: Vec<f32>,
     /// The blocks' bytes.
     kv: Vec<u8>,
 }
 
-impl Routed {
+impl Prepared {
     /// Keys and values of both blocks in their order, token by token: quants are put back into the order of a head's values.
     fn keys_and_values(&self, case: &Case) -> Vec<f32> {
         let halves = self.kv.chunks_exact(case.kv.half_bytes(case.head_dim)).enumerate();
@@ -123,7 +123,7 @@ fn widened(half: &[u8], which: usize, head_dim: usize) -> Vec<f32> {
 }
 
 /// Queries, keys and values of all rows, by the kernel in registers or by the other one.
-fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Routed> {
+fn prepared(case: &Case, seed: u32, in_registers: bool) -> Option<Prepared> {
     let options = emulator::options()?;
     let device = Device::open(&options.search, 0).expect("a device");
     let compiler = options.search.compiler(13).expect("a compiler");
@@ -183,7 +183,7 @@ fn routed(case: &Case, seed: u32, in_registers: bool) -> Option<Routed> {
     let shape = LaunchShape { grid: [rows as u32, blocks as u32, 1], threads, shared_bytes: 0 };
     bench.stream.launch(&function, shape, &arguments).expect("a launch");
     let queries = floats(&bench.read(arguments.queries, query_bytes));
-    Some(Routed { queries, kv: bench.read(arguments.kv, kv_bytes) })
+    Some(Prepared { queries, kv: bench.read(arguments.kv, kv_bytes) })
 }
 
 fn close(ones: &[f32], others: &[f32], tolerance: f32) -> bool {
@@ -204,8 +204,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn heads_are_routed_the_same_in_registers_and_in_shared_memory(case in cases(), seed in any::<u32>()) {
-        let (Some(one), Some(other)) = (routed(&case, seed, true), routed(&case, seed, false)) else {
+    fn heads_are_prepared_the_same_in_registers_and_in_shared_memory(case in cases(), seed in any::<u32>()) {
+        let (Some(one), Some(other)) = (prepared(&case, seed, true), prepared(&case, seed, false)) else {
             return Ok(());
         };
         if !case.norms {
@@ -223,11 +223,11 @@ proptest! {
 
     #[test]
     fn quants_stand_for_the_values_they_were_made_of(case in cases(), seed in any::<u32>(), in_registers in any::<bool>()) {
-        let routed = |kv| {
+        let prepared = |kv| {
             let case = Case { kv, ..case };
-            Some(routed(&case, seed, in_registers)?.keys_and_values(&case))
+            Some(prepared(&case, seed, in_registers)?.keys_and_values(&case))
         };
-        let (Some(wide), Some(narrow)) = (routed(KvForm::Bf16), routed(KvForm::Q8)) else { return Ok(()) };
+        let (Some(wide), Some(narrow)) = (prepared(KvForm::Bf16), prepared(KvForm::Q8)) else { return Ok(()) };
         prop_assert!(within_a_quant(&narrow, &wide, case.head_dim));
     }
 }

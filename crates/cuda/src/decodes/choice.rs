@@ -15,7 +15,8 @@ use crate::sections::{DecodeStrategy, StepKind};
 use crate::shape::RowClass;
 use crate::timing;
 
-/// Rows of the steps that are timed, and keys of the longest row: a step of every kind. What a model or its memory has no room for is cut.
+/// Rows of the steps that are timed, and keys of the longest row: one of every kind, as a rule. What a model or its memory has no
+/// room for is cut, and of two steps of a kind the first counts.
 const STEPS: [(usize, usize); 3] = [(1, 256), (256, 256), (16, 4096)];
 
 /// Rows have up to so many keys less, one by one: the last block that they see is full, has one token, and everything between.
@@ -32,7 +33,8 @@ pub(crate) fn choose(program: &mut Program) -> Result<(), CudaError> {
     for (rows, keys) in STEPS {
         let (rows, keys) = (rows.min(program.step.rows), keys.min(program.model.context));
         let filled = fill(program, rows, keys)?;
-        if !filled.prompts {
+        let known = program.kernels.attend_decode.measured.iter().any(|one| one.decodes == filled.decodes);
+        if !filled.prompts && !known {
             choose_for(program, filled, rows)?;
         }
     }
@@ -100,7 +102,7 @@ fn attention_by(program: &mut Program, filled: StepKind, form: usize) -> Result<
     program.stream.capture(|| program.layers_where(filled, |op| matches!(op, Op::Attend { .. })))
 }
 
-/// What the last layer's rows become.
+/// What the last layer's rows become: other layers differ in their windows, which `cuda-check attention` compares.
 fn results(program: &Program, graph: &Graph, rows: usize) -> Result<Vec<u8>, CudaError> {
     let Program { stream, model, workspace, .. } = program;
     let bytes = rows * model.queries() * 2;

@@ -10,7 +10,8 @@
 //!
 //! # Layout
 //! - `api`: functions and statuses; this file: devices.
-//! - `ending`: how a process that uses a GPU ends; `memory`: of the device and of the host; `stream`: queued work; `module`: kernels; `tensor`: matrices as TMA knows them.
+//! - `ending`: how a process that uses a GPU ends; `memory`: of the device and of the host; `stream`: queued work; `module`:
+//!   kernels; `tensor`: matrices as TMA knows them.
 
 #![allow(unsafe_code, reason = "the driver is a C library")]
 

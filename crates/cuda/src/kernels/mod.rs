@@ -1,6 +1,7 @@
 //! The kernels: their sources, compiled and loaded, and the arguments they take, field for field as in `kernels/*.cu`.
 //!
-//! `attention`: how attention fits into shared memory; `experts`: how their work is shared out; `products`: those of matrix products; `prepare_qkv`: how heads are shared out.
+//! `attention`: how attention fits into shared memory; `experts`: how their work is shared out; `products`: those of matrix products;
+//! `prepare_qkv`: how heads are shared out.
 
 #![allow(unsafe_code, reason = "the layouts are promised to the driver")]
 

@@ -81,7 +81,7 @@ impl PackedForm {
         inputs.div_ceil(RECORD_INPUTS) * self.record_bytes()
     }
 
-    /// Bytes of the records of a matrix; the units of its strips follow them, an f32 each.
+    /// Bytes of the records of a matrix; the scales of its strips follow them, an f32 each.
     pub fn records_bytes(self, outputs: usize, inputs: usize) -> usize {
         outputs.div_ceil(STRIP) * self.strip_bytes(inputs)
     }

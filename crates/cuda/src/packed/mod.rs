@@ -2,7 +2,7 @@
 //! them. `kernels/packed.cuh` draws the layout.
 //!
 //! ```text
-//! file's tensors ── form ──> PackedForm of each matrix ── strip, upload ──> records and units on the device ── kernels
+//! file's tensors ── form ──> PackedForm of each matrix ── strip, upload ──> records and strips' scales on the device ── kernels
 //! ```
 //! A weight is `bf16(scale * quant + min)`: 8-bit quants with factors of 11 bits, 4-bit ones with a scale and a middle (the weight of a quant
 //! of 8) in bf16. Everything that reads a matrix sees these same weights, so a packed product has the bits of a plain one over the

@@ -57,7 +57,7 @@ impl Packing<'_> {
         }
     }
 
-    /// Packs strips from `first` on, by several threads: records into `out`, a unit each into `units`.
+    /// Packs strips from `first` on, by several threads: records into `out`, a scale each into `strip_scales`.
     fn pack(&self, first: usize, out: &mut [u8], strip_scales: &mut [f32]) {
         let bytes = self.form.strip_bytes(self.matrix.inputs);
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -5,7 +5,8 @@
 //!                                   kernel
 //! ```
 //! Our own kernel is the reference: an algorithm of the library is used only if the first, middle and last 8 rows of its results equal the
-//! reference's bit for bit (`reference`). So a row's sums are the same in every class, whatever computes it. Without the library our kernel computes everything.
+//! reference's bit for bit (`reference`). So a row's sums are the same in every class, whatever computes it. Without the library our
+//! kernel computes everything.
 //!
 //! Packed matrices are multiplied by our kernels, or unpacked into a scratch for the library, where measuring says that it pays.
 
@@ -303,7 +304,7 @@ impl Products {
     }
 }
 
-/// Where the units of a packed matrix lie.
+/// Where the strips' scales of a packed matrix lie.
 fn strip_scales(form: Form, w: Address, copies: usize, [outputs, inputs]: [usize; 2]) -> Address {
     match form {
         Form::Bf16 => Address::NULL,

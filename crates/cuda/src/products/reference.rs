@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_every_tile_of_128_are_judged_where_there_are_two_of_them() {
+    fn rows_of_every_tile_of_128_are_compared_where_there_are_two_of_them() {
         let of = |rows| {
             let key = ProductKey::plain([64, 64], RowClass::of(rows));
             (compared_places(key), compared_rows(key))

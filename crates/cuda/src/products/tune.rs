@@ -38,7 +38,7 @@ const UNPACKED: usize = 96;
 const TIMED_BYTES: usize = 1 << 30;
 
 /// Raised whenever what is remembered on disk means something else.
-const FORMAT: u32 = 12;
+const FORMAT: u32 = 13;
 
 /// What tuning needs besides the products.
 pub struct Bench<'a> {
@@ -238,8 +238,8 @@ fn measured_first(wanted: &[Wanted]) -> impl Iterator<Item = &Wanted> {
     wanted.iter().filter(is_measured).chain(wanted.iter().filter(move |wanted| !is_measured(wanted)))
 }
 
-/// The fastest of one or more ways, timed in turn. Timed each by itself, repeated until the clock has settled, other ways win, and a step of 256 rows of an 8B model is 1 % slower
-/// (H200): beside attention, which leaves the GPU some of its power, clocks count more than energy.
+/// The fastest of one or more ways, timed in turn. Timed each by itself, repeated until the clock has settled, other ways win, and a step of
+/// 256 rows of an 8B model is 1 % slower (H200): beside attention, which leaves the GPU some of its power, clocks count more than energy.
 fn fastest(stream: &Stream, mut candidates: Vec<Candidate>) -> Result<Choice, CudaError> {
     // The first time that a graph is launched takes longer.
     time_in_turn(stream, &mut candidates, 2)?;

@@ -273,7 +273,7 @@ impl AttentionCase {
         let sections = Sections::new(&model, &step, RowClass::of(self.tokens()));
         let mut words = vec![0u32; sections.bytes() / 4];
         let filled = Filler::fill(sections, &[self.window], &mut words, &batch, &mut Vec::new())
-            .map_err(|error| CudaError::Step(error.to_string()))?;
+            .map_err(CudaError::Step)?;
         let arrays: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         Ok(Uploaded {
             arrays: upload(stream, &arrays)?,

@@ -1,6 +1,6 @@
 // Hopper's instructions as `kernels/hopper.cuh` names them. Products read their operands and write their results when they are waited for,
 // not before; descriptors are decoded and panels read as the hardware is documented to do. A product that reads what a thread copied
-// or wrote, and did not publish, ends the program; so does a copy engine that overwrites what a thread read or wrote, and did not publish.
+// or wrote without a proxy fence ends the program; so does TMA that overwrites what a thread read or wrote without one.
 #pragma once
 
 #define DYNAMIC_PANELS(name) char *name = emulator::shared
@@ -18,7 +18,7 @@ static double read_panel(u64 descriptor, u32 row, u32 input, bool transposed) {
     u32 at = offset(descriptor, row, input, transposed);
     at ^= (at >> 7 & 7) << 4;
     if (at >= sizeof shared) fail("a product reads beyond shared memory");
-    if (unpublished[at / 16]) fail("a product reads what was copied and not published");
+    if (unfenced[at / 16]) fail("a product reads what was copied, without a proxy fence");
     u16 half;
     memcpy(&half, shared + at, 2);
     return __uint_as_float((u32)half << 16);
@@ -77,7 +77,7 @@ static void begin_box(char *box, const void *map, u32 column, u32 row, u64 *at) 
     for (u32 r = 0; r < m.box_rows; r++)
         for (u32 p = 0; p < 8; p++) {
             const bool in = row + r < m.rows && column + p * 8 < m.columns;
-            if (touched[(box - shared) / 16 + r * 8 + p]) fail("TMA overwrites what was read or written and not published");
+            if (touched[(box - shared) / 16 + r * 8 + p]) fail("TMA overwrites what was read or written, without a proxy fence");
             expected[at].pieces.push_back(begun({box + r * 128 + (p ^ r % 8) * 16, m.base + (row + r) * m.stride + (column + p * 8) * 2, 16, in}));
         }
 }
@@ -85,7 +85,7 @@ static void begin_box(char *box, const void *map, u32 column, u32 row, u64 *at) 
 static void bring_boxes(u64 *at) {
     Expected &here = expected[at];
     if (here.pieces.empty()) return;
-    for (const Copy &piece : here.pieces) write_copy(piece), unpublished[((char *)piece.to - shared) / 16] = false, here.bytes -= (i32)piece.bytes;
+    for (const Copy &piece : here.pieces) write_copy(piece), unfenced[((char *)piece.to - shared) / 16] = false, here.bytes -= (i32)piece.bytes;
     here.pieces.clear(), copies++, complete(at);
 }
 struct Numbered { u32 arrived, generation; };
@@ -128,7 +128,7 @@ template <int N> static void wgmma_hold_results(float (&)[N][4]) {}
 template <int N> static inline void wgmma_hold_operands(u32 (&)[N][4]) {}
 static inline void write_piece(void *to, uint4 piece) { memcpy(to, &piece, 16), emulator::note_write(to); }
 static inline void fence_proxy_async() {
-    for (u32 piece : emulator::current->pieces) emulator::unpublished[piece] = emulator::touched[piece] = false;
+    for (u32 piece : emulator::current->pieces) emulator::unfenced[piece] = emulator::touched[piece] = false;
     emulator::current->pieces.clear();
 }
 

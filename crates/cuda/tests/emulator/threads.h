@@ -102,7 +102,7 @@ struct Fiber {
     std::function<bool()> event;          // what it waits for
     std::vector<Product> products;        // of a warpgroup, under way
     std::vector<size_t> product_groups;   // how many of them each committed group ends after
-    std::vector<u32> pieces;              // of shared memory that it or its copies read or wrote, and it did not publish
+    std::vector<u32> pieces;              // of shared memory that it or its copies read or wrote since its last proxy fence
 };
 struct Slots { alignas(16) char lane[32][64]; };
 static const size_t STACK = 48 << 10;
@@ -114,8 +114,8 @@ static void *home;
 static void (*body)(const void *);
 static const void *arguments;
 alignas(1024) static char shared[256 << 10];
-static bool unpublished[sizeof shared / 16];  // pieces that copies wrote and products must not read yet
-static bool touched[sizeof shared / 16];      // pieces that threads read or wrote, and TMA must not overwrite yet
+static bool unfenced[sizeof shared / 16];  // pieces that copies wrote, before a proxy fence: products must not read them
+static bool touched[sizeof shared / 16];      // pieces that threads read or wrote, before a proxy fence: TMA must not overwrite them
 static u64 copies;                            // into shared memory so far
 
 // Saves the callee-saved registers on this stack and continues on the other one.
@@ -171,10 +171,10 @@ static void run_block(u32 threads) {
         if (!moved) { fprintf(stderr, "emulator: threads of a block wait for different things\n"); abort(); }
     }
 }
-// Products must not read what the current thread wrote here before it is published.
+// The current thread wrote here: products must not read it before a proxy fence.
 static void note_write(const void *to) {
     const u32 piece = ((const char *)to - shared) / 16;
-    unpublished[piece] = true, touched[piece] = true, current->pieces.push_back(piece), copies++;
+    unfenced[piece] = true, touched[piece] = true, current->pieces.push_back(piece), copies++;
 }
 static void note_read(const void *from) {
     const u32 piece = ((const char *)from - shared) / 16;
@@ -218,7 +218,7 @@ static void run_grid(void (*kernel)(const void *), const void *arguments, const 
             for (unsigned x = 0; x < grid[0]; x++) {
                 emulator::block_index = {x, y, z};
                 memset(emulator::shared, 0xff, sizeof emulator::shared);  // what was not written is NaN
-                memset(emulator::unpublished, 0, sizeof emulator::unpublished), memset(emulator::touched, 0, sizeof emulator::touched), emulator::copies++;
+                memset(emulator::unfenced, 0, sizeof emulator::unfenced), memset(emulator::touched, 0, sizeof emulator::touched), emulator::copies++;
                 emulator::run_block(threads);
                 emulator::block_number++;
             }

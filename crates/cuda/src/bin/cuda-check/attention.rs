@@ -4,6 +4,7 @@
 use ropeway_cuda::driver::Stream;
 use ropeway_cuda::prompts::PromptForm;
 use ropeway_cuda::prompts::trial::{AttentionBench, AttentionCase, Bounds, Piece};
+use ropeway_cuda::sections::DecodeStrategy;
 use ropeway_cuda::{CudaError, KvForm};
 
 use crate::{Failed, Task};
@@ -22,8 +23,12 @@ const CASES: u64 = 40;
 /// Sizes of random cases.
 const BOUNDS: Bounds = Bounds { kv_heads: 4, group: 8, tokens: 1000, pieces: 3 };
 
-/// Sizes of random decoded rows: up to 47 segments.
-const DECODE_BOUNDS: Bounds = Bounds { tokens: 3000, pieces: 8, ..BOUNDS };
+/// Sizes of random decoded rows: some with up to 47 segments, and many with few.
+const DECODE_BOUNDS: [Bounds; 2] =
+    [Bounds { tokens: 3000, pieces: 8, ..BOUNDS }, Bounds { tokens: 200, pieces: 300, ..BOUNDS }];
+
+/// How decoded rows can attend.
+const STRATEGIES: [DecodeStrategy; 3] = [DecodeStrategy::Few, DecodeStrategy::Rows, DecodeStrategy::Segments];
 
 /// How often a case is computed: what depends on the order of warps shows up in some runs only.
 const ROUNDS: usize = 3;
@@ -100,24 +105,37 @@ fn compare(laboratory: &AttentionBench) -> Result<(), Failed> {
 
 /// Compares decoded rows with the same rows as prompts.
 fn compare_decodes(laboratory: &AttentionBench) -> Result<(), Failed> {
+    let mut compared = [0; STRATEGIES.len()];
+    for (seed, bounds) in (0..CASES).flat_map(|seed| DECODE_BOUNDS.map(|bounds| (seed, bounds))) {
+        let strategy = compare_decoded(laboratory, &AttentionCase::random_decodes(seed, bounds))?;
+        let index = STRATEGIES.iter().position(|one| *one == strategy);
+        compared[index.expect("decoded rows attend")] += 1;
+    }
+    let counts: Vec<String> =
+        STRATEGIES.iter().zip(compared).map(|(one, count)| format!("{count} {one:?}")).collect();
+    println!("RES attention: random cases of decoded rows have the bits of prompts: {}", counts.join(", "));
+    if compared.contains(&0) {
+        return Err(Failed::Wrong("a way to attend decoded rows was in none of the cases".into()));
+    }
+    Ok(())
+}
+
+/// Compares the decoded rows of a case by all forms; how they were decoded.
+fn compare_decoded(laboratory: &AttentionBench, trial: &AttentionCase) -> Result<DecodeStrategy, Failed> {
     let stream = &laboratory.stream;
-    for seed in 0..CASES {
-        let trial = AttentionCase::random_decodes(seed, DECODE_BOUNDS);
-        let prompt_kernel = laboratory.kernel(PromptForm::Warps, &trial)?;
-        let want = trial.upload_as_prompts(stream)?.run(stream, &prompt_kernel)?;
-        let uploaded = trial.upload(stream)?;
-        for form in trial.decode_forms(stream.device()) {
-            let kernels = laboratory.decode_kernels(*form, &trial)?;
-            for _ in 0..ROUNDS {
-                if uploaded.results(stream, || uploaded.launch_decodes(stream, &kernels))? != want {
-                    let what = format!("{:?} by {form:?}", uploaded.decodes());
-                    return Err(Failed::Wrong(format!("{what} gives other bits than a prompt: {trial:?}")));
-                }
+    let prompt_kernel = laboratory.kernel(PromptForm::Warps, trial)?;
+    let want = trial.upload_as_prompts(stream)?.run(stream, &prompt_kernel)?;
+    let uploaded = trial.upload(stream)?;
+    for form in trial.decode_forms(stream.device()) {
+        let kernels = laboratory.decode_kernels(*form, trial)?;
+        for _ in 0..ROUNDS {
+            if uploaded.results(stream, || uploaded.launch_decodes(stream, &kernels))? != want {
+                let what = format!("{:?} by {form:?}", uploaded.decodes());
+                return Err(Failed::Wrong(format!("{what} gives other bits than a prompt: {trial:?}")));
             }
         }
     }
-    println!("RES attention: {CASES} random cases of decoded rows have the bits of prompts");
-    Ok(())
+    Ok(uploaded.decodes())
 }
 
 fn measure(laboratory: &AttentionBench, models: &[&Heads], kv: KvForm) -> Result<(), Failed> {
