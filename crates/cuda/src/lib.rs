@@ -12,17 +12,17 @@
 //! # Layout
 //! - [`libraries`], [`driver`], [`compile`], [`blas`]: what NVIDIA brings, behind safe owners.
 //! - [`plan`]: what a step computes, as plain data; [`shape`]: sizes; [`kv`]: forms of keys and values; [`sections`]: a step's arrays.
-//! - [`kernels`]: what is launched; [`prompts`], [`decodes`]: its forms for the attention of prompts and of decoded rows; [`products`]: how
-//!   products are computed; [`program`]: the plan as launches.
+//! - [`kernels`]: what is launched; [`attention`]: its forms for prompts and decoded rows; [`products`]: how matrix products are computed;
+//!   [`program`]: the plan as launches.
 //! - [`weights`], [`packed`], [`workspace`], [`load`]: what lies on the device, and how it gets there.
 //! - [`encoder`]: encoders, which need none of what decoders keep between steps.
 //! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; `transfers`: blocks
 //!   to the host and back; `identity`: what blocks on disk depend on; `pair`: a model and its draft model; `guess`: what a step may cost;
 //!   `timing`: time on the device's clock; [`error`]: why a model can't be run; [`executor`]: the executor itself.
 
+pub mod attention;
 pub mod blas;
 pub mod compile;
-pub mod decodes;
 pub mod driver;
 pub mod encoder;
 pub mod error;
@@ -39,7 +39,6 @@ mod pair;
 pub mod plan;
 pub mod products;
 pub mod program;
-pub mod prompts;
 pub mod sampling;
 pub mod sections;
 pub mod shape;

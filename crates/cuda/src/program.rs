@@ -8,6 +8,7 @@ use ropeway_executor::Batch;
 use ropeway_model::DecoderSpec;
 use ropeway_model::spec::{QkNorm, RopeLayout};
 
+use crate::attention::DecodeStrategy;
 use crate::blas::Operands;
 use crate::driver::{Address, Buffer, LaunchShape, Stream};
 use crate::error::CudaError;
@@ -17,7 +18,7 @@ use crate::kernels::{
 use crate::packed::{EmbedPacked, PackedForm};
 use crate::plan::{Add, Form, HeadNormPlan, MatrixId, Op, Plan, RotationPlan, RowsOf, Slot, VectorId};
 use crate::products::{ProductKey, Products, Summands};
-use crate::sections::{DecodeStrategy, Filler, Sections, StepKind};
+use crate::sections::{Filler, Sections, StepKind};
 use crate::shape::{ModelShape, RowClass, StepShape};
 use crate::weights::Weights;
 use crate::workspace::Workspace;

@@ -7,7 +7,7 @@ use ropeway_executor::StepSizes;
 use ropeway_model::DecoderSpec;
 use ropeway_model::spec::MlpSpec;
 
-use crate::decodes::DecodeForm;
+use crate::attention::DecodeForm;
 use crate::driver::Properties;
 use crate::error::CudaError;
 use crate::kernels::{AttendShape, BLOCK, PREPARE_QKV_HEADS, SEGMENT, SEGMENT_BLOCKS, STRETCH};

@@ -3,14 +3,14 @@
 
 use std::collections::HashSet;
 
+use ropeway_cuda::attention::DecodeForm;
+use ropeway_cuda::attention::PromptForm;
 use ropeway_cuda::compile::{Compiler, KernelSource};
-use ropeway_cuda::decodes::DecodeForm;
 use ropeway_cuda::encoder::kernels::{EncoderConstants, sources as encoder_sources};
 use ropeway_cuda::kernels::{KernelConstants, linear_warpgroups_source, sources};
 use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::libraries::Search;
 use ropeway_cuda::packed::{PackedForm, packed_source, warpgroups_source};
-use ropeway_cuda::prompts::PromptForm;
 
 /// Bytes that NVRTC 13.0 keeps in memory where nvcc of the same version keeps none.
 const SPILLS_OF_PACKED: usize = 16;

@@ -3,12 +3,12 @@
 
 mod emulator;
 
-use ropeway_cuda::decodes::DecodeForm;
-use ropeway_cuda::decodes::choice::Measured;
+use ropeway_cuda::attention::DecodeForm;
+use ropeway_cuda::attention::DecodeStrategy;
+use ropeway_cuda::attention::PromptForm;
+use ropeway_cuda::attention::decodes::choice::Measured;
+use ropeway_cuda::attention::trial::{AttentionBench, AttentionCase, Bounds, Piece};
 use ropeway_cuda::kv::KvForm;
-use ropeway_cuda::prompts::PromptForm;
-use ropeway_cuda::prompts::trial::{AttentionBench, AttentionCase, Bounds, Piece};
-use ropeway_cuda::sections::DecodeStrategy;
 use ropeway_cuda::{CudaExecutor, CudaOptions};
 use ropeway_model::DecoderSpec;
 

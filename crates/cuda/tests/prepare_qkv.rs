@@ -4,14 +4,14 @@
 mod emulator;
 
 use proptest::prelude::*;
+use ropeway_cuda::attention::DecodeForm;
+use ropeway_cuda::attention::PromptForm;
 use ropeway_cuda::compile::Compiler;
-use ropeway_cuda::decodes::DecodeForm;
 use ropeway_cuda::driver::{Address, Buffer, Device, LaunchShape, Stream};
 use ropeway_cuda::kernels::{
     BLOCK, KernelConstants, PREPARE_QKV_HEADS, PrepareQkv, PrepareQkvKernel, PrepareQkvShape, sources,
 };
 use ropeway_cuda::kv::KvForm;
-use ropeway_cuda::prompts::PromptForm;
 use ropeway_model::spec::RopeLayout;
 
 /// A model's heads and what is done to them.

@@ -3,9 +3,9 @@
 
 mod emulator;
 
+use ropeway_cuda::attention::PromptForm;
+use ropeway_cuda::attention::trial::{AttentionBench, AttentionCase, Bounds, Piece};
 use ropeway_cuda::kv::KvForm;
-use ropeway_cuda::prompts::PromptForm;
-use ropeway_cuda::prompts::trial::{AttentionBench, AttentionCase, Bounds, Piece};
 
 /// The bits of a form's results; NaN would be a token that was not written or that saw what it must not.
 fn results(laboratory: &AttentionBench, trial: &AttentionCase, form: PromptForm) -> Vec<u16> {

@@ -1,7 +1,7 @@
 //! How attention's kernels fit into a GPU's shared memory: warps, stages and segments of a block. No row's bits depend on them.
 
 use super::{Attend, BLOCK, SEGMENT_BLOCKS};
-use crate::decodes::DecodeForm;
+use crate::attention::DecodeForm;
 use crate::driver::{Device, DriverError, Matrix, TensorMap};
 use crate::error::CudaError;
 use crate::kv::KvForm;

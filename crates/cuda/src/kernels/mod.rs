@@ -20,13 +20,13 @@ pub use self::prepare_qkv::{PrepareQkvKernel, PrepareQkvShape};
 pub(crate) use self::products::linear_source;
 pub use self::products::{LinearKernel, ProductKernels, linear_warpgroups_source};
 
+use crate::attention::{DecodeForm, DecodeKernels};
+use crate::attention::{PromptForm, PromptKernel};
 use crate::compile::{Compiler, KernelSource};
-use crate::decodes::{DecodeForm, DecodeKernels};
 use crate::driver::{Address, Device, Function, Module, TensorMap};
 use crate::error::CudaError;
 use crate::kv::KvForm;
 use crate::packed::{PackedForm, PackedKernels, packed_source, warpgroups_source};
-use crate::prompts::{PromptForm, PromptKernel};
 
 /// A token that the step before chooses: the bit says so, the rest is that step's row.
 pub const SAMPLED_LAST_STEP: u32 = 1 << 31;

@@ -1,12 +1,12 @@
 //! The emulated GPU with all kernels loaded, for tests of one of them.
 
+use ropeway_cuda::attention::DecodeForm;
+use ropeway_cuda::attention::PromptForm;
 use ropeway_cuda::compile::Compiler;
-use ropeway_cuda::decodes::DecodeForm;
 use ropeway_cuda::driver::{Buffer, Device, Stream};
 use ropeway_cuda::kernels::{KernelConstants, Kernels, Variants};
 use ropeway_cuda::kv::KvForm;
 use ropeway_cuda::packed::PackedForm;
-use ropeway_cuda::prompts::PromptForm;
 
 /// A device with all kernels.
 pub struct Bench {

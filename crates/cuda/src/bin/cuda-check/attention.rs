@@ -1,10 +1,10 @@
 //! Attention by itself: all forms of prompts' and decoded rows bit for bit over random cases, and the speed of prompts and decoded rows at the shapes of
 //! known models.
 
+use ropeway_cuda::attention::DecodeStrategy;
+use ropeway_cuda::attention::PromptForm;
+use ropeway_cuda::attention::trial::{AttentionBench, AttentionCase, Bounds, Piece};
 use ropeway_cuda::driver::Stream;
-use ropeway_cuda::prompts::PromptForm;
-use ropeway_cuda::prompts::trial::{AttentionBench, AttentionCase, Bounds, Piece};
-use ropeway_cuda::sections::DecodeStrategy;
 use ropeway_cuda::{CudaError, KvForm};
 
 use crate::{Failed, Task};

@@ -1,77 +1,17 @@
-//! Attention by itself, on random queries, keys and values: for tests and measurements.
+//! One step's attention: heads, pieces of sequences, and the random numbers that it is filled with.
 
 use ropeway_executor::{Batch, BlockId};
 
-use super::{PromptForm, PromptKernel};
-use crate::compile::Compiler;
-use crate::decodes::{DecodeForm, DecodeKernels, FormKernels};
-use crate::driver::{Buffer, Device, DriverError, Properties, Stream};
+use super::Uploaded;
+use super::numbers::{Numbers, write};
+use super::uploaded::{upload, upload_times};
+use crate::attention::DecodeForm;
+use crate::driver::{Device, Stream};
 use crate::error::CudaError;
-use crate::executor::CudaOptions;
-use crate::kernels::{Attend, BLOCK, KernelConstants};
+use crate::kernels::{BLOCK, KernelConstants};
 use crate::kv::KvForm;
-use crate::sections::{DecodeStrategy, Filler, Sections, StepKind};
+use crate::sections::{Filler, Sections};
 use crate::shape::{ModelShape, RowClass, StepShape};
-
-/// A GPU and its compiler.
-pub struct AttentionBench {
-    /// The GPU's queue.
-    pub stream: Stream,
-    compiler: Compiler,
-}
-
-impl AttentionBench {
-    /// Opens the GPU that the options name.
-    pub fn open(options: &CudaOptions) -> Result<Self, CudaError> {
-        let device = Device::open(&options.search, options.ordinal)?;
-        let properties = device.properties();
-        let library = options.search.compiler(properties.driver_version / 1000)?;
-        let compiler = Compiler::new(library, properties.capability, options.cache.clone())?;
-        Ok(Self { stream: device.stream()?, compiler })
-    }
-
-    /// Compiles forms of prompt kernels and all of decode kernels for every head dimension that has several, side by side, so that the
-    /// cache has them.
-    pub fn prepare(&self, forms: &[PromptForm]) -> Result<(), CudaError> {
-        let shapes = [(64, false), (64, true), (128, false), (128, true)];
-        let Properties { shared_bytes, capability, .. } = *self.stream.device().properties();
-        let mut sources = Vec::new();
-        for ((head_dim, capped), kv) in shapes.into_iter().flat_map(|one| KvForm::ALL.map(|kv| (one, kv))) {
-            let decode_forms = DecodeForm::possible(capability, head_dim, kv);
-            let constants = KernelConstants { head_dim, hidden: 0, capped, kv, decode_forms, shared_bytes };
-            let shape = constants.attend_shape()?;
-            sources.extend(forms.iter().map(|form| form.source(constants, &shape)));
-            sources.extend(DecodeKernels::sources(constants)?);
-        }
-        let compiler = &self.compiler;
-        std::thread::scope(|scope| {
-            let compile = |source| scope.spawn(move || compiler.compiled(source).map(drop));
-            let threads: Vec<_> = sources.iter().map(compile).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("a compiler does not panic"))
-        })?;
-        Ok(())
-    }
-
-    /// A form's kernels for a trial's decoded rows.
-    pub fn decode_kernels(&self, form: DecodeForm, trial: &AttentionCase) -> Result<FormKernels, CudaError> {
-        let constants = trial.constants(self.stream.device());
-        let load = |source| -> Result<_, CudaError> {
-            let compiled = self.compiler.compiled(&source)?;
-            Ok(self.stream.device().module(&compiled.image)?)
-        };
-        let [decode, whole_rows] = FormKernels::sources(form, constants)?.map(load);
-        FormKernels::find(form, [&decode?, &whole_rows?], constants)
-    }
-
-    /// A kernel for a trial's prompts.
-    pub fn kernel(&self, form: PromptForm, trial: &AttentionCase) -> Result<PromptKernel, CudaError> {
-        let constants = trial.constants(self.stream.device());
-        let shape = constants.attend_shape()?;
-        let compiled = self.compiler.compiled(&form.source(constants, &shape))?;
-        let module = self.stream.device().module(&compiled.image)?;
-        PromptKernel::find(form, &module, constants)
-    }
-}
 
 /// A piece of one sequence's prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +97,7 @@ impl AttentionCase {
         DecodeForm::possible(device.properties().capability, self.head_dim, self.kv)
     }
 
-    fn constants(&self, device: &Device) -> KernelConstants {
+    pub(super) fn constants(&self, device: &Device) -> KernelConstants {
         KernelConstants {
             head_dim: self.head_dim,
             hidden: self.heads * self.head_dim,
@@ -287,142 +227,5 @@ impl AttentionCase {
             partial_stats: stream.device().allocate(step.items.max(1) * model.heads * 8)?,
             trial: self.clone(),
         })
-    }
-}
-
-/// Fills bytes with numbers.
-fn write<const N: usize>(bytes: &mut [u8], mut number: impl FnMut() -> [u8; N]) {
-    for to in bytes.as_chunks_mut().0 {
-        *to = number();
-    }
-}
-
-fn upload(stream: &Stream, bytes: &[u8]) -> Result<Buffer, DriverError> {
-    upload_times(stream, bytes, 1)
-}
-
-/// Uploads the same bytes several times, one after another.
-fn upload_times(stream: &Stream, bytes: &[u8], times: usize) -> Result<Buffer, DriverError> {
-    let buffer = stream.device().allocate(times * bytes.len())?;
-    let mut pinned = stream.device().allocate_pinned(bytes.len())?;
-    pinned.bytes_mut().copy_from_slice(bytes);
-    for time in 0..times {
-        stream.upload(buffer.address().plus(time * bytes.len()), &pinned, 0, bytes.len())?;
-    }
-    stream.synchronize()?;
-    Ok(buffer)
-}
-
-/// A trial on a GPU.
-pub struct Uploaded {
-    trial: AttentionCase,
-    sections: Sections,
-    filled: StepKind,
-    arrays: Buffer,
-    queries: Buffer,
-    kv: Buffer,
-    layers: usize,
-    out: Buffer,
-    partial_values: Buffer,
-    partial_stats: Buffer,
-}
-
-impl Uploaded {
-    fn arguments(&self, layer: usize) -> Attend {
-        let array = |word: usize| self.arrays.address().plus(word * 4);
-        Attend {
-            queries: self.queries.address(),
-            kv: self.kv.address().plus(layer * (self.kv.bytes() / self.layers)),
-            out: self.out.address(),
-            tables: array(self.sections.tables()),
-            counts: array(self.sections.counts(0)),
-            items: array(self.sections.items(0)),
-            prompts: array(self.sections.prompts()),
-            partial_values: self.partial_values.address(),
-            partial_stats: self.partial_stats.address(),
-            heads: self.trial.heads as u32,
-            kv_heads: self.trial.kv_heads as u32,
-            window: self.trial.window.unwrap_or(0) as u32,
-            scale: 1.0 / (self.trial.head_dim as f32).sqrt(),
-            cap: self.trial.cap.unwrap_or(0.0),
-        }
-    }
-
-    /// Queues a kernel.
-    pub fn launch(&self, stream: &Stream, kernel: &PromptKernel) -> Result<(), CudaError> {
-        Ok(kernel.launch(stream, &self.arguments(0), self.blocks())?)
-    }
-
-    /// Blocks of keys and values of a layer.
-    fn blocks(&self) -> usize {
-        let AttentionCase { kv, kv_heads, head_dim, .. } = self.trial;
-        self.kv.bytes() / self.layers / (kv_heads * 2 * kv.half_bytes(head_dim))
-    }
-
-    /// Queues the decoded rows of every layer.
-    pub fn launch_decodes(&self, stream: &Stream, kernels: &FormKernels) -> Result<(), CudaError> {
-        let blocks = self.blocks();
-        (0..self.layers)
-            .try_for_each(|layer| kernels.launch(stream, self.filled, &self.arguments(layer), blocks))
-    }
-
-    /// How its decoded rows attend.
-    pub fn decodes(&self) -> DecodeStrategy {
-        self.filled.decodes
-    }
-
-    /// What a kernel gives.
-    pub fn run(&self, stream: &Stream, kernel: &PromptKernel) -> Result<Vec<u16>, CudaError> {
-        self.results(stream, || self.launch(stream, kernel))
-    }
-
-    /// What is computed by a launch: bf16 values of every token and head. Values that it does not write are NaN.
-    pub fn results(
-        &self,
-        stream: &Stream,
-        launch: impl FnOnce() -> Result<(), CudaError>,
-    ) -> Result<Vec<u16>, CudaError> {
-        stream.memset(self.out.address(), 0xff, self.out.bytes())?;
-        launch()?;
-        let mut pinned = stream.device().allocate_pinned(self.out.bytes())?;
-        stream.download(&mut pinned, self.out.address(), self.out.bytes())?;
-        stream.synchronize()?;
-        Ok(pinned.bytes().chunks_exact(2).map(|half| u16::from_le_bytes([half[0], half[1]])).collect())
-    }
-}
-
-/// Random numbers of a seed (xorshift).
-struct Numbers(u64);
-
-impl Numbers {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 11
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-
-    /// Between -127 and 127.
-    fn quant(&mut self) -> i8 {
-        ((self.next() % 255) as i16 - 127) as i8
-    }
-
-    /// What makes quants values between -2 and 2, or less.
-    fn scale(&mut self) -> f32 {
-        (self.next() % 4096) as f32 / (4096.0 * 63.5)
-    }
-
-    /// Between -2 and 2.
-    fn bf16(&mut self) -> u16 {
-        let value = (self.next() % 4096) as f32 / 1024.0 - 2.0;
-        (value.to_bits() >> 16) as u16
     }
 }

@@ -1,7 +1,5 @@
 //! The kernels that prompts attend with. All forms give the same bits; which one runs is decided when kernels are loaded.
 
-pub mod trial;
-
 use crate::compile::KernelSource;
 use crate::driver::{DriverError, Function, LaunchShape, Module, Properties, Stream, TensorMap};
 use crate::error::CudaError;
@@ -112,7 +110,7 @@ impl PromptKernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decodes::DecodeForm;
+    use crate::attention::DecodeForm;
 
     fn fastest(capability: u32, head_dim: usize) -> PromptForm {
         let properties = Properties {

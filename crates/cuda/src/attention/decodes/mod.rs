@@ -1,5 +1,5 @@
 //! The kernels that decoded rows attend with. All give the same bits. Which one runs depends on a step's rows and their segments; by which
-//! form of it is measured when a model is loaded (`choice`).
+//! form of it is measured when a model is loaded ([`choice`]).
 
 pub mod choice;
 
@@ -9,13 +9,31 @@ use crate::driver::{Function, LaunchShape, Module, Stream};
 use crate::error::CudaError;
 use crate::kernels::{self, Attend, AttendShape, FEW_WARPS, KernelConstants, MappedAttend};
 use crate::kv::KvForm;
-use crate::sections::{DecodeStrategy, StepKind};
+use crate::sections::StepKind;
 
 /// Blocks that merge segments, per multiprocessor at most: about as many as run at once. Each takes rows and heads in turn.
 const MERGE_BLOCKS: usize = 8;
 
 /// Bytes of a barrier that says that TMA has brought something.
 const BARRIER: usize = 8;
+
+/// How decoded rows attend. All ways give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DecodeStrategy {
+    /// There are none.
+    None,
+    /// Few rows of few segments: a block per row and KV head, all at once.
+    Few,
+    /// Many rows of few segments: a warp per row and KV head.
+    Rows,
+    /// A warp per segment and KV head.
+    Segments,
+}
+
+impl DecodeStrategy {
+    /// How many there are.
+    pub const KINDS: usize = Self::Segments as usize + 1;
+}
 
 /// Who brings decoded rows' keys and values into shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,10 +70,11 @@ impl DecodeForm {
     /// What its kernels are written in, beside what all attention kernels are.
     fn texts(self) -> &'static [&'static str] {
         match self {
-            Self::Threads => &[include_str!("../../kernels/attend_decode.cuh")],
-            Self::Tma => {
-                &[include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/attend_decode.cuh")]
-            }
+            Self::Threads => &[include_str!("../../../kernels/attend_decode.cuh")],
+            Self::Tma => &[
+                include_str!("../../../kernels/hopper.cuh"),
+                include_str!("../../../kernels/attend_decode.cuh"),
+            ],
         }
     }
 
@@ -83,10 +102,12 @@ impl FormKernels {
     /// What is compiled: two modules.
     pub fn sources(form: DecodeForm, constants: KernelConstants) -> Result<[KernelSource; 2], CudaError> {
         let shape = constants.attend_shape_by(form)?;
-        let segments =
-            [include_str!("../../kernels/attend_decode.cu"), include_str!("../../kernels/attend_merge.cu")];
+        let segments = [
+            include_str!("../../../kernels/attend_decode.cu"),
+            include_str!("../../../kernels/attend_merge.cu"),
+        ];
         let whole =
-            [include_str!("../../kernels/attend_rows.cu"), include_str!("../../kernels/attend_few.cu")];
+            [include_str!("../../../kernels/attend_rows.cu"), include_str!("../../../kernels/attend_few.cu")];
         Ok([segments, whole].map(|texts| {
             let texts = [form.texts(), &texts].concat();
             let mut source = kernels::attend(constants, &shape, &texts);

@@ -5,13 +5,13 @@ use std::fmt;
 
 use ropeway_executor::{Batch, BlockId};
 
-use super::DecodeForm;
+use super::{DecodeForm, DecodeStrategy};
 use crate::driver::{Address, Graph, LaunchShape};
 use crate::error::CudaError;
 use crate::kernels::{BLOCK, Randomise};
 use crate::plan::Op;
 use crate::program::Program;
-use crate::sections::{DecodeStrategy, StepKind};
+use crate::sections::StepKind;
 use crate::shape::RowClass;
 use crate::timing;
 
