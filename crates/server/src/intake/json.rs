@@ -19,7 +19,7 @@ const LONGEST_SEARCHED: usize = 16 << 10;
 const MOST_SEARCHED: usize = 64;
 
 /// Words of Rust that errors have for what should stand in a field, and those that their readers know.
-const WORDS: [(&str, &str); 9] = [
+const WORDS: [(&str, &str); 12] = [
     ("usize", "a whole number, 0 or more"),
     ("u64", "a whole number, 0 or more"),
     ("u32", "a whole number from 0 to 4294967295"),
@@ -29,6 +29,9 @@ const WORDS: [(&str, &str); 9] = [
     ("i32", "a whole number from -2147483648 to 2147483647"),
     ("f32", "a number"),
     ("f64", "a number"),
+    ("a boolean", "true or false"),
+    ("a sequence", "a list"),
+    ("a map", "an object"),
 ];
 
 /// Reads a JSON body. Whatever the content type says: clients forget it.
@@ -84,12 +87,15 @@ fn unreadable(place: Option<&str>, error: &serde_json::Error) -> ApiError {
 /// An error's text, with a reader's word for what was expected.
 fn in_plain_words(text: &str) -> String {
     let Some((before, expected)) = text.rsplit_once(", expected ") else { return text.to_owned() };
-    let (word, position) = expected.split_once(" at line ").unwrap_or((expected, ""));
+    let (word, position) = match expected.split_once(" at line ") {
+        Some((word, position)) => (word, format!(" (at line {position})")),
+        None => (expected, String::new()),
+    };
     let known = WORDS.iter().find(|(known, _)| *known == word).map(|(_, plain)| *plain);
     let Some(plain) = known.or(word.starts_with("struct ").then_some("an object")) else {
         return text.to_owned();
     };
-    format!("{before}, expected {plain} (at line {position})")
+    format!("{before}, expected {plain}{position}")
 }
 
 /// The beginning of a text.
@@ -151,6 +157,9 @@ mod tests {
             "{message}"
         );
         assert_eq!(field.as_deref(), Some("messages[1].weight"));
+        let (message, field) = error(r#"{"messages": "hello"}"#);
+        assert!(message.contains("expected a list (at line 1 column"), "{message}");
+        assert_eq!(field.as_deref(), Some("messages"));
         let (message, field) = error(r#"{"messages": [], "seed": 1, "temperature": "hot"}"#);
         assert!(
             message.starts_with("`temperature` can't be read") && message.contains("a number"),
