@@ -5,7 +5,7 @@
 #     benches/gpu_turns.sh 3 8b old/cuda-check new/cuda-check 'new/cuda-check --tma'
 #
 # A COMMAND is a program with its options; ` speed --models MODELS` is appended. Findings go to standard output, whole logs to $OUT or the
-# current folder. Builds share tuned products: the first command tunes, nobody's time is compared before that.
+# current folder. Builds share tuned products where they remember them in the same format; tuning is in nobody's figures.
 set -euo pipefail
 if [ $# -lt 4 ]; then
   sed -n '2,8p' "$0" | cut -c3-
