@@ -47,8 +47,8 @@ pub struct CudaOptions {
     pub kv: KvForm,
     /// Tokens of KV memory; `None` takes most of what is free.
     pub kv_tokens: Option<usize>,
-    /// Whether TMA may copy keys and values of decoded rows, if the GPU has it and it is found to be faster when the model is loaded. Off by
-    /// default: it has run on the emulator, and on no GPU yet.
+    /// Whether TMA copies keys and values of decoded rows, where it can (`DecodeForm`). Off by default: it has run on the emulator, and on no GPU
+    /// yet.
     pub tma: bool,
     /// Most tokens in one step.
     pub step_tokens: usize,

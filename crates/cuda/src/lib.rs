@@ -18,7 +18,7 @@
 //! - [`encoder`]: encoders, which need none of what decoders keep between steps.
 //! - [`sampling`]: rows to tokens; [`flight`]: a step between launch and collection; `steps`: what is queued and read; `transfers`: blocks
 //!   to the host and back; `identity`: what blocks on disk depend on; `pair`: a model and its draft model; `guess`: what a step may cost;
-//!   `timing`: time on the device's clock; [`error`]: why a model can't be run; [`executor`]: the executor itself.
+//!   [`error`]: why a model can't be run; [`executor`]: the executor itself.
 
 pub mod attention;
 pub mod blas;
@@ -43,7 +43,6 @@ pub mod sampling;
 pub mod sections;
 pub mod shape;
 mod steps;
-mod timing;
 mod transfers;
 pub mod weights;
 pub mod workspace;

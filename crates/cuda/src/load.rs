@@ -7,7 +7,6 @@ use ropeway_weights::Checkpoint;
 
 use crate::attention::DecodeForm;
 use crate::attention::PromptForm;
-use crate::attention::decodes::choice;
 use crate::blas::Blas;
 use crate::compile::Compiler;
 use crate::driver::{Device, Stream};
@@ -116,7 +115,6 @@ pub fn load(
         products,
     };
     tune(&mut program, &device.properties().name, options)?;
-    choice::choose(&mut program)?;
     Ok(program)
 }
 
@@ -137,12 +135,10 @@ fn compiled_for(spec: &DecoderSpec, device: &Device, options: &CudaOptions) -> k
         hidden: spec.hidden,
         capped: spec.attention.softcap.is_some(),
         kv: options.kv,
-        decode_forms: DecodeForm::allowed(
-            device.properties().capability,
-            spec.head_dim,
-            options.kv,
-            options.tma,
-        ),
+        decode_form: match DecodeForm::possible(device.properties().capability, spec.head_dim, options.kv) {
+            [.., last] if options.tma => *last,
+            _ => DecodeForm::Threads,
+        },
     }
 }
 

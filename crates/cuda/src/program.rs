@@ -133,7 +133,7 @@ impl Program {
     }
 
     /// Where a layer's keys and values lie.
-    pub(crate) fn layer_kv(&self, layer: usize) -> Address {
+    fn layer_kv(&self, layer: usize) -> Address {
         self.kv.address().plus(layer * self.blocks * self.model.layer_block_bytes())
     }
 }

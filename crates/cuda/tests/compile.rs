@@ -45,9 +45,10 @@ fn every_kernel_compiles_for_every_generation_and_spills_little() {
                 .then(|| encoder_sources(EncoderConstants { hidden, head_dim, shared_bytes }));
             let packed = PackedForm::ALL.into_iter().map(|form| packed_source(form, shared_bytes));
             let mut all: Vec<KernelSource> = encoder.into_iter().flatten().chain(packed).collect();
-            for kv in KvForm::ALL {
-                let decode_forms = DecodeForm::possible(capability, head_dim, kv);
-                let constants = KernelConstants { head_dim, hidden, capped, kv, decode_forms, shared_bytes };
+            let forms_of =
+                |kv| DecodeForm::possible(capability, head_dim, kv).iter().map(move |form| (kv, *form));
+            for (kv, decode_form) in KvForm::ALL.into_iter().flat_map(forms_of) {
+                let constants = KernelConstants { head_dim, hidden, capped, kv, decode_form, shared_bytes };
                 match sources(constants, PromptForm::Warps) {
                     Ok(decoder) => all.extend(decoder),
                     // Heads of 256 values need more shared memory than cards for gaming have.
@@ -86,9 +87,14 @@ fn prompts_on_hopper_spill_nothing_and_their_products_run_side_by_side() {
     let compiler = Compiler::new(library, 90, None).expect("a compiler");
     let shapes = [(64, false), (64, true), (128, false), (128, true)];
     for ((head_dim, capped), kv) in shapes.into_iter().flat_map(|one| KvForm::ALL.map(|kv| (one, kv))) {
-        let decode_forms = &[DecodeForm::Threads];
-        let constants =
-            KernelConstants { head_dim, hidden: 4096, capped, kv, decode_forms, shared_bytes: 232_448 };
+        let constants = KernelConstants {
+            head_dim,
+            hidden: 4096,
+            capped,
+            kv,
+            decode_form: DecodeForm::Threads,
+            shared_bytes: 232_448,
+        };
         let shape = constants.attend_shape().expect("a Hopper");
         let source = PromptForm::Warpgroups.source(constants, &shape);
         let log = compiler.compiled(&source).unwrap_or_else(|error| panic!("{error}")).log;

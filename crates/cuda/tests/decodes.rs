@@ -3,14 +3,10 @@
 
 mod emulator;
 
-use ropeway_cuda::attention::DecodeForm;
 use ropeway_cuda::attention::DecodeStrategy;
 use ropeway_cuda::attention::PromptForm;
-use ropeway_cuda::attention::decodes::choice::Measured;
 use ropeway_cuda::attention::trial::{AttentionBench, AttentionCase, Bounds, Piece};
 use ropeway_cuda::kv::KvForm;
-use ropeway_cuda::{CudaExecutor, CudaOptions};
-use ropeway_model::DecoderSpec;
 
 /// Rows with so many keys each.
 fn rows(keys: &[usize]) -> Vec<Piece> {
@@ -32,31 +28,6 @@ fn compare(laboratory: &AttentionBench, trial: &AttentionCase) -> DecodeStrategy
         assert!(decoded == wanted, "{trial:?} {:?} by {form:?}: other bits", uploaded.decodes());
     }
     uploaded.decodes()
-}
-
-#[test]
-fn every_form_is_timed_and_right_for_every_kind_of_step_of_a_model() {
-    let Some(options) = emulator::options() else { return };
-    let config = serde_json::json!({
-        "model_type": "llama", "vocab_size": 64, "hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5,
-        "rope_theta": 10_000.0, "tie_word_embeddings": true, "hidden_act": "silu"
-    });
-    let spec = DecoderSpec::from_hugging_face(&config).expect("a model");
-    let options = CudaOptions { step_rows: 8, tma: true, ..options };
-    let executor = CudaExecutor::random(spec, 1, options).expect("a model");
-    let decodes = &executor.program().expect("a device").kernels.attend_decode;
-    let measured = decodes.measured();
-    assert!(measured.iter().all(|measured| measured.right && measured.seconds > 0.0), "{measured:?}");
-    let kinds: Vec<_> = measured.iter().map(|measured| (measured.decodes, measured.form)).collect();
-    for kind in [DecodeStrategy::Few, DecodeStrategy::Rows, DecodeStrategy::Segments] {
-        for form in [DecodeForm::Threads, DecodeForm::Tma] {
-            assert!(kinds.contains(&(kind, form)), "{kinds:?}");
-        }
-        let fastest = |one: &&Measured, other: &&Measured| one.seconds.total_cmp(&other.seconds);
-        let of_kind = measured.iter().filter(|measured| measured.decodes == kind);
-        assert_eq!(of_kind.min_by(fastest).map(|measured| measured.form), Some(decodes.chosen(kind)));
-    }
 }
 
 const TRIAL: AttentionCase = AttentionCase {

@@ -131,6 +131,9 @@ fn a_row_s_bits_are_the_same_in_a_prompt_and_decoded_alone_or_among_many_whateve
     ] {
         case.check(&options);
     }
+    let by_tma = CudaOptions { tma: true, ..options };
+    LongCase { head_dim: 64, window: Some(200), crowds: &[0], ..case }.check(&by_tma);
+    LongCase { head_dim: 128, crowds: &[0], ..case }.check(&by_tma);
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn prepared(case: &Case, seed: u32, in_registers: bool) -> Option<Prepared> {
         hidden: 64,
         capped: false,
         kv: case.kv,
-        decode_forms: &[DecodeForm::Threads],
+        decode_form: DecodeForm::Threads,
         shared_bytes: device.properties().shared_bytes,
     };
     let source = sources(constants, PromptForm::Warps)

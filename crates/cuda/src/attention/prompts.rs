@@ -135,7 +135,7 @@ mod tests {
                     hidden: 64,
                     capped: false,
                     kv,
-                    decode_forms: &[DecodeForm::Threads],
+                    decode_form: DecodeForm::Threads,
                     shared_bytes,
                 };
                 assert!(form.shared_bytes(constants, &constants.attend_shape().unwrap()) <= shared_bytes);

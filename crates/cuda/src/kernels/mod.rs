@@ -167,19 +167,14 @@ pub struct KernelConstants {
     pub shared_bytes: usize,
     /// The form of keys and values.
     pub kv: KvForm,
-    /// Who may bring those of decoded rows.
-    pub decode_forms: &'static [DecodeForm],
+    /// Who brings those of decoded rows.
+    pub decode_form: DecodeForm,
 }
 
 impl KernelConstants {
-    /// How attention fits into shared memory, whoever brings decoded rows' keys and values: threads leave gaps between them.
+    /// How attention fits into shared memory.
     pub fn attend_shape(&self) -> Result<AttendShape, CudaError> {
-        self.attend_shape_by(DecodeForm::Threads)
-    }
-
-    /// The same for a form of decode attention.
-    pub fn attend_shape_by(&self, form: DecodeForm) -> Result<AttendShape, CudaError> {
-        AttendShape::new(self.head_dim, self.kv, form, self.shared_bytes)
+        AttendShape::new(self.head_dim, self.kv, self.decode_form, self.shared_bytes)
     }
 
     /// Threads that share a row of the residual stream, four values each where they are enough.
@@ -218,16 +213,17 @@ pub fn sources(constants: KernelConstants, prompts: PromptForm) -> Result<Vec<Ke
     let threads = constants.row_threads();
     let groups = constants.hidden.div_ceil(4 * threads);
     let rows = vec![format!("ROW_THREADS={threads}"), format!("GROUPS={groups}")];
-    let mut sources = vec![
+    let [decode, whole_rows] = DecodeKernels::sources(constants)?;
+    Ok(vec![
         source("rows", &with_activation(include_str!("../../kernels/rows.cu")), rows),
         linear_source(constants.shared_bytes),
         kv_source("prepare_qkv", include_str!("../../kernels/prepare_qkv.cu"), constants),
+        decode,
+        whole_rows,
         prompts.source(constants, &shape),
         source("experts", include_str!("../../kernels/experts.cu"), Vec::new()),
         source("sample", include_str!("../../kernels/sample.cu"), Vec::new()),
-    ];
-    sources.extend(DecodeKernels::sources(constants)?);
-    Ok(sources)
+    ])
 }
 
 /// Every kernel, loaded.
@@ -284,10 +280,11 @@ impl Kernels {
         sources.extend((warpgroups && experts).then(linear_warpgroups_source));
         let images = compile_all(compiler, &sources)?;
         let modules = load_all(device, &images)?;
-        let [rows, linear, prepare_qkv, prompt, mixture, sample, others @ ..] = &modules[..] else {
+        let [rows, linear, prepare_qkv, decode, whole_rows, prompt, mixture, sample, packed @ ..] =
+            &modules[..]
+        else {
             unreachable!("every source makes a module")
         };
-        let (decodes, packed) = others.split_at(2 * constants.decode_forms.len());
         let shared_bytes = constants.shared_bytes;
         let (packed, by_warpgroups) = packed.split_at(forms.len());
         let linear_by_warpgroups = by_warpgroups.get(forms.len());
@@ -311,7 +308,7 @@ impl Kernels {
             )?,
             prepare_qkv: PrepareQkvKernel::load(prepare_qkv, constants.head_dim)?,
             prepare_qkv_any: prepare_qkv.function("prepare_qkv_any", 0)?,
-            attend_decode: DecodeKernels::find(decodes, constants)?,
+            attend_decode: DecodeKernels::find([decode, whole_rows], constants)?,
             attend_prompt: PromptKernel::find(prompts, prompt, constants)?,
             experts: ExpertKernels::load(mixture)?,
             partial_argmax: sample.function("partial_argmax", 0)?,

@@ -11,7 +11,6 @@ use crate::error::CudaError;
 use crate::kernels::{LinearKernel, ProductKernels, Randomise};
 use crate::plan::Form;
 use crate::shape::LEAST_ROWS;
-use crate::timing;
 use crate::workspace::PRODUCT_BYTES;
 
 /// Algorithms of each kind that are timed for one product. The library's own order says little: its last one is often the fastest.
@@ -222,7 +221,9 @@ struct Candidate {
 impl Candidate {
     /// Microseconds of one call, in the middle of all that were timed.
     fn microseconds(&self) -> f64 {
-        let middle = timing::median(&self.seconds);
+        let mut seconds = self.seconds.clone();
+        seconds.sort_by(f64::total_cmp);
+        let middle = seconds.get(seconds.len() / 2).copied().unwrap_or(f64::INFINITY);
         (middle / self.calls as f64 + self.adding) * 1e6
     }
 
@@ -254,11 +255,26 @@ fn fastest(stream: &Stream, mut candidates: Vec<Candidate>) -> Result<Choice, Cu
     Ok(fastest.expect("there is at least one candidate"))
 }
 
-/// Times all candidates, one after the other, so many times.
+/// Times all candidates, so many times. They take turns, without a pause: a GPU that is kept busy slows down, and all of them should be timed as
+/// busy as it will be.
 fn time_in_turn(stream: &Stream, candidates: &mut [Candidate], rounds: usize) -> Result<(), CudaError> {
-    let seconds = timing::in_turn(stream, candidates.iter().map(|candidate| &candidate.graph), rounds)?;
-    for (candidate, seconds) in candidates.iter_mut().zip(seconds) {
-        candidate.seconds.extend(seconds);
+    let device = stream.device();
+    let mark = || -> Result<Event, CudaError> {
+        let event = device.event()?;
+        stream.record(&event)?;
+        Ok(event)
+    };
+    let mut marks = vec![mark()?];
+    for _ in 0..rounds {
+        for candidate in &*candidates {
+            stream.launch_graph(&candidate.graph)?;
+            marks.push(mark()?);
+        }
+    }
+    stream.synchronize()?;
+    for (index, pair) in marks.windows(2).enumerate() {
+        let seconds = pair[1].seconds_since(&pair[0])?;
+        candidates[index % candidates.len()].seconds.push(seconds);
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ impl Bench {
             hidden: 64,
             capped: false,
             kv: KvForm::Bf16,
-            decode_forms: &[DecodeForm::Threads],
+            decode_form: DecodeForm::Threads,
             shared_bytes: device.properties().shared_bytes,
         };
         let variants =

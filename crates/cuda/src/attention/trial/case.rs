@@ -103,7 +103,7 @@ impl AttentionCase {
             hidden: self.heads * self.head_dim,
             capped: self.cap.is_some(),
             kv: self.kv,
-            decode_forms: self.decode_forms(device),
+            decode_form: DecodeForm::Threads,
             shared_bytes: device.properties().shared_bytes,
         }
     }

@@ -9,7 +9,7 @@ mod uploaded;
 pub use case::{AttentionCase, Bounds, Piece};
 pub use uploaded::Uploaded;
 
-use super::{DecodeForm, DecodeKernels, FormKernels, PromptForm, PromptKernel};
+use super::{DecodeForm, DecodeKernels, PromptForm, PromptKernel};
 use crate::compile::Compiler;
 use crate::driver::{Device, Properties, Stream};
 use crate::error::CudaError;
@@ -41,11 +41,13 @@ impl AttentionBench {
         let Properties { shared_bytes, capability, .. } = *self.stream.device().properties();
         let mut sources = Vec::new();
         for ((head_dim, capped), kv) in shapes.into_iter().flat_map(|one| KvForm::ALL.map(|kv| (one, kv))) {
-            let decode_forms = DecodeForm::possible(capability, head_dim, kv);
-            let constants = KernelConstants { head_dim, hidden: 0, capped, kv, decode_forms, shared_bytes };
-            let shape = constants.attend_shape()?;
-            sources.extend(forms.iter().map(|form| form.source(constants, &shape)));
-            sources.extend(DecodeKernels::sources(constants)?);
+            for &decode_form in DecodeForm::possible(capability, head_dim, kv) {
+                let constants =
+                    KernelConstants { head_dim, hidden: 0, capped, kv, decode_form, shared_bytes };
+                let shape = constants.attend_shape()?;
+                sources.extend(forms.iter().map(|form| form.source(constants, &shape)));
+                sources.extend(DecodeKernels::sources(constants)?);
+            }
         }
         let compiler = &self.compiler;
         std::thread::scope(|scope| {
@@ -57,14 +59,18 @@ impl AttentionBench {
     }
 
     /// A form's kernels for a trial's decoded rows.
-    pub fn decode_kernels(&self, form: DecodeForm, trial: &AttentionCase) -> Result<FormKernels, CudaError> {
-        let constants = trial.constants(self.stream.device());
+    pub fn decode_kernels(
+        &self,
+        form: DecodeForm,
+        trial: &AttentionCase,
+    ) -> Result<DecodeKernels, CudaError> {
+        let constants = KernelConstants { decode_form: form, ..trial.constants(self.stream.device()) };
         let load = |source| -> Result<_, CudaError> {
             let compiled = self.compiler.compiled(&source)?;
             Ok(self.stream.device().module(&compiled.image)?)
         };
-        let [decode, whole_rows] = FormKernels::sources(form, constants)?.map(load);
-        FormKernels::find(form, [&decode?, &whole_rows?], constants)
+        let [decode, whole_rows] = DecodeKernels::sources(constants)?.map(load);
+        DecodeKernels::find([&decode?, &whole_rows?], constants)
     }
 
     /// A kernel for a trial's prompts.

@@ -1,7 +1,7 @@
 //! A case on a GPU: its arrays, queries, keys and values, launched by any kernel.
 
 use super::AttentionCase;
-use crate::attention::{DecodeStrategy, FormKernels, PromptKernel};
+use crate::attention::{DecodeKernels, DecodeStrategy, PromptKernel};
 use crate::driver::{Buffer, DriverError, Stream};
 use crate::error::CudaError;
 use crate::kernels::Attend;
@@ -54,7 +54,7 @@ impl Uploaded {
     }
 
     /// Queues the decoded rows of every layer.
-    pub fn launch_decodes(&self, stream: &Stream, kernels: &FormKernels) -> Result<(), CudaError> {
+    pub fn launch_decodes(&self, stream: &Stream, kernels: &DecodeKernels) -> Result<(), CudaError> {
         let blocks = self.blocks();
         (0..self.layers)
             .try_for_each(|layer| kernels.launch(stream, self.filled, &self.arguments(layer), blocks))

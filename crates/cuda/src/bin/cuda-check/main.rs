@@ -7,7 +7,7 @@
 //! Without names, all checks run; `loss` ruins a context and comes last. `--models` restricts measurements to these models: 135m, 1.5b, 8b, and
 //! 30b-a3b (experts), which is measured only if it is named. `--quantize` packs the random weights of `invariance`, `speed` and `profile`, and
 //! restricts `products` to that form. `--kv q8` keeps the keys and values of all decoders in 8 bits, and measures attention over them. `--tma`
-//! lets TMA copy the keys and values of decoded rows, where that is faster than threads.
+//! lets TMA copy the keys and values of decoded rows, where it can, in place of threads.
 //! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
 mod attention;

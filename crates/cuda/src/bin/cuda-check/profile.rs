@@ -24,10 +24,6 @@ pub fn measure(task: &Task) -> Result<(), Failed> {
         for choice in executor.program().iter().flat_map(|program| program.products.choices()) {
             println!("   {} {choice}", model.name);
         }
-        if let Some(program) = executor.program() {
-            let decodes = &program.kernels.attend_decode;
-            decodes.measured().iter().for_each(|measured| println!("   {} {measured}", model.name));
-        }
         for rows in [1, 64, 256] {
             print(&mut executor, model.name, rows)?;
         }

@@ -1,9 +1,6 @@
-//! The kernels that decoded rows attend with. All give the same bits. Which one runs depends on a step's rows and their segments; by which
-//! form of it is measured when a model is loaded ([`choice`]).
+//! The kernels that decoded rows attend with. All give the same bits. Which one runs depends on a step's rows and their segments; in which
+//! form is decided when kernels are compiled.
 
-pub mod choice;
-
-use self::choice::Measured;
 use crate::compile::KernelSource;
 use crate::driver::{Function, LaunchShape, Module, Stream};
 use crate::error::CudaError;
@@ -30,11 +27,6 @@ pub enum DecodeStrategy {
     Segments,
 }
 
-impl DecodeStrategy {
-    /// How many there are.
-    pub const KINDS: usize = Self::Segments as usize + 1;
-}
-
 /// Who brings decoded rows' keys and values into shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecodeForm {
@@ -45,18 +37,12 @@ pub enum DecodeForm {
 }
 
 impl DecodeForm {
-    /// The forms that there are for a GPU's capability, a head dimension and a form of keys and values; `Threads` is the first of them.
+    /// The forms that there are for a GPU's capability, a head dimension and a form of keys and values.
     pub fn possible(capability: u32, head_dim: usize, kv: KvForm) -> &'static [Self] {
         match (capability, head_dim % 64, kv) {
             (90, 0, KvForm::Bf16) => &[Self::Threads, Self::Tma],
             _ => &[Self::Threads],
         }
-    }
-
-    /// Those of them that may be used.
-    pub fn allowed(capability: u32, head_dim: usize, kv: KvForm, tma: bool) -> &'static [Self] {
-        let possible = Self::possible(capability, head_dim, kv);
-        if tma { possible } else { &possible[..1] }
     }
 
     /// Bytes of shared memory for a block's keys or values of one head.
@@ -70,11 +56,10 @@ impl DecodeForm {
     /// What its kernels are written in, beside what all attention kernels are.
     fn texts(self) -> &'static [&'static str] {
         match self {
-            Self::Threads => &[include_str!("../../../kernels/attend_decode.cuh")],
-            Self::Tma => &[
-                include_str!("../../../kernels/hopper.cuh"),
-                include_str!("../../../kernels/attend_decode.cuh"),
-            ],
+            Self::Threads => &[include_str!("../../kernels/attend_decode.cuh")],
+            Self::Tma => {
+                &[include_str!("../../kernels/hopper.cuh"), include_str!("../../kernels/attend_decode.cuh")]
+            }
         }
     }
 
@@ -84,9 +69,9 @@ impl DecodeForm {
     }
 }
 
-/// The kernels of one form, loaded.
+/// Decode attention, loaded.
 #[derive(Debug)]
-pub struct FormKernels {
+pub struct DecodeKernels {
     form: DecodeForm,
     segments: Function,
     /// Runs after `segments`.
@@ -98,16 +83,15 @@ pub struct FormKernels {
     shape: AttendShape,
 }
 
-impl FormKernels {
+impl DecodeKernels {
     /// What is compiled: two modules.
-    pub fn sources(form: DecodeForm, constants: KernelConstants) -> Result<[KernelSource; 2], CudaError> {
-        let shape = constants.attend_shape_by(form)?;
-        let segments = [
-            include_str!("../../../kernels/attend_decode.cu"),
-            include_str!("../../../kernels/attend_merge.cu"),
-        ];
+    pub fn sources(constants: KernelConstants) -> Result<[KernelSource; 2], CudaError> {
+        let form = constants.decode_form;
+        let shape = constants.attend_shape()?;
+        let segments =
+            [include_str!("../../kernels/attend_decode.cu"), include_str!("../../kernels/attend_merge.cu")];
         let whole =
-            [include_str!("../../../kernels/attend_rows.cu"), include_str!("../../../kernels/attend_few.cu")];
+            [include_str!("../../kernels/attend_rows.cu"), include_str!("../../kernels/attend_few.cu")];
         Ok([segments, whole].map(|texts| {
             let texts = [form.texts(), &texts].concat();
             let mut source = kernels::attend(constants, &shape, &texts);
@@ -117,13 +101,10 @@ impl FormKernels {
     }
 
     /// Finds the kernels in their modules.
-    pub fn find(
-        form: DecodeForm,
-        modules: [&Module; 2],
-        constants: KernelConstants,
-    ) -> Result<Self, CudaError> {
+    pub fn find(modules: [&Module; 2], constants: KernelConstants) -> Result<Self, CudaError> {
         let [decode, whole] = modules;
-        let shape = constants.attend_shape_by(form)?;
+        let form = constants.decode_form;
+        let shape = constants.attend_shape()?;
         let few = (shape.few_blocks > 0).then(|| whole.function("attend_few", shape.few_shared));
         Ok(Self {
             form,
@@ -181,52 +162,4 @@ fn blocks_of(blocks: usize, threads: usize, shared_bytes: usize) -> LaunchShape 
 /// A row's groups of heads that share keys and values, 16 heads at most in each.
 fn units_of_a_row(arguments: &Attend) -> usize {
     (arguments.kv_heads * (arguments.heads / arguments.kv_heads).div_ceil(16)) as usize
-}
-
-/// Decode attention: every form that the GPU can use, and the one that each kind of step does.
-#[derive(Debug)]
-pub struct DecodeKernels {
-    forms: Vec<FormKernels>,
-    /// Indices of `forms`, by [`DecodeStrategy`].
-    chosen: [usize; DecodeStrategy::KINDS],
-    measured: Vec<Measured>,
-}
-
-impl DecodeKernels {
-    /// What is compiled for all forms: two modules each.
-    pub fn sources(constants: KernelConstants) -> Result<Vec<KernelSource>, CudaError> {
-        let of_form = |form: &DecodeForm| FormKernels::sources(*form, constants);
-        Ok(constants.decode_forms.iter().map(of_form).collect::<Result<Vec<_>, _>>()?.concat())
-    }
-
-    /// Finds the kernels of all forms in their modules. Until something else is chosen, all steps take the first one.
-    pub fn find(modules: &[Module], constants: KernelConstants) -> Result<Self, CudaError> {
-        let (pairs, _) = modules.as_chunks();
-        let of_form = |(form, [decode, whole]): (&DecodeForm, &[Module; 2])| {
-            FormKernels::find(*form, [decode, whole], constants)
-        };
-        let forms = constants.decode_forms.iter().zip(pairs).map(of_form).collect::<Result<_, _>>()?;
-        Ok(Self { forms, chosen: [0; DecodeStrategy::KINDS], measured: Vec::new() })
-    }
-
-    /// Queues the kernels for a step's decoded rows, in a layer of so many blocks of keys and values.
-    pub fn launch(
-        &self,
-        stream: &Stream,
-        filled: StepKind,
-        arguments: &Attend,
-        blocks: usize,
-    ) -> Result<(), CudaError> {
-        self.forms[self.chosen[filled.decodes as usize]].launch(stream, filled, arguments, blocks)
-    }
-
-    /// What the choice of forms is made by; nothing where there is one only.
-    pub fn measured(&self) -> &[Measured] {
-        &self.measured
-    }
-
-    /// The form that steps of a kind use.
-    pub fn chosen(&self, decodes: DecodeStrategy) -> DecodeForm {
-        self.forms[self.chosen[decodes as usize]].form
-    }
 }
