@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use ropeway_model::DecoderSpec;
 use ropeway_weights::Checkpoint;
 
-use crate::attention::DecodeForm;
-use crate::attention::PromptForm;
+use crate::attention::{DecodeForm, PromptForm};
 use crate::blas::Blas;
 use crate::compile::Compiler;
 use crate::driver::{Device, Stream};

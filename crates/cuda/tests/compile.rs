@@ -3,8 +3,7 @@
 
 use std::collections::HashSet;
 
-use ropeway_cuda::attention::DecodeForm;
-use ropeway_cuda::attention::PromptForm;
+use ropeway_cuda::attention::{DecodeForm, PromptForm};
 use ropeway_cuda::compile::{Compiler, KernelSource};
 use ropeway_cuda::encoder::kernels::{EncoderConstants, sources as encoder_sources};
 use ropeway_cuda::kernels::{KernelConstants, linear_warpgroups_source, sources};

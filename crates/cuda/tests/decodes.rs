@@ -3,9 +3,8 @@
 
 mod emulator;
 
-use ropeway_cuda::attention::DecodeStrategy;
-use ropeway_cuda::attention::PromptForm;
 use ropeway_cuda::attention::trial::{AttentionBench, AttentionCase, Bounds, Piece};
+use ropeway_cuda::attention::{DecodeStrategy, PromptForm};
 use ropeway_cuda::kv::KvForm;
 
 /// Rows with so many keys each.

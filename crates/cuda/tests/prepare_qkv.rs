@@ -4,8 +4,7 @@
 mod emulator;
 
 use proptest::prelude::*;
-use ropeway_cuda::attention::DecodeForm;
-use ropeway_cuda::attention::PromptForm;
+use ropeway_cuda::attention::{DecodeForm, PromptForm};
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::driver::{Address, Buffer, Device, LaunchShape, Stream};
 use ropeway_cuda::kernels::{

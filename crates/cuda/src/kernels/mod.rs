@@ -20,8 +20,7 @@ pub use self::prepare_qkv::{PrepareQkvKernel, PrepareQkvShape};
 pub(crate) use self::products::linear_source;
 pub use self::products::{LinearKernel, ProductKernels, linear_warpgroups_source};
 
-use crate::attention::{DecodeForm, DecodeKernels};
-use crate::attention::{PromptForm, PromptKernel};
+use crate::attention::{DecodeForm, DecodeKernels, PromptForm, PromptKernel};
 use crate::compile::{Compiler, KernelSource};
 use crate::driver::{Address, Device, Function, Module, TensorMap};
 use crate::error::CudaError;

@@ -1,7 +1,6 @@
 //! The emulated GPU with all kernels loaded, for tests of one of them.
 
-use ropeway_cuda::attention::DecodeForm;
-use ropeway_cuda::attention::PromptForm;
+use ropeway_cuda::attention::{DecodeForm, PromptForm};
 use ropeway_cuda::compile::Compiler;
 use ropeway_cuda::driver::{Buffer, Device, Stream};
 use ropeway_cuda::kernels::{KernelConstants, Kernels, Variants};
