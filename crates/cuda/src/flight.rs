@@ -38,9 +38,18 @@ pub struct InFlightStep {
 
 /// What is remembered of a row until its result is there.
 struct PendingRow {
-    row: Row,
+    ask: Ask,
+    /// Whether its log-probability is wanted.
+    reports: bool,
     guide: Option<GuideId>,
     refused: Option<RowError>,
+}
+
+impl PendingRow {
+    fn new(row: &Row) -> Self {
+        let reports = matches!(row.ask, Ask::Score(_)) || row.params.logprobs.is_some();
+        Self { ask: row.ask, reports, guide: row.guide, refused: None }
+    }
 }
 
 impl InFlightStep {
@@ -63,13 +72,7 @@ impl InFlightStep {
     /// Takes note of what the rows of a batch want.
     pub fn remember(&mut self, batch: &Batch) {
         self.rows.clear();
-        for row in &batch.rows {
-            // Histories and lists are on the device already; what results need is little.
-            let mut kept = Row { history: 0..0, ..row.clone() };
-            kept.params.logit_bias.clear();
-            kept.params.allowed = None;
-            self.rows.push(PendingRow { guide: row.guide, row: kept, refused: None });
-        }
+        self.rows.extend(batch.rows.iter().map(PendingRow::new));
         for (index, error) in self.sampling.take_refused() {
             self.rows[index].refused = Some(error);
         }
@@ -89,8 +92,8 @@ impl InFlightStep {
                 output.rows.push(Err(error));
                 continue;
             }
-            let sampled = outcome(outcomes, alternatives, index, &asked.row);
-            output.rows.push(sampled.and_then(|sampled| match (asked.row.ask, asked.guide) {
+            let sampled = outcome(outcomes, alternatives, index, asked.reports);
+            output.rows.push(sampled.and_then(|sampled| match (asked.ask, asked.guide) {
                 (Ask::Sample, Some(guide)) => {
                     catch_panic(|| guides.chose(guide, sampled.token)).map(|()| sampled)
                 }

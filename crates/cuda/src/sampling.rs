@@ -232,8 +232,8 @@ fn inverse_temperature(params: &SamplingParams) -> f32 {
     if greedy { 0.0 } else { params.temperature.recip().clamp(f32::MIN_POSITIVE, f32::MAX) }
 }
 
-/// What came of row `index`, from the words that the device wrote.
-pub fn outcome(outcomes: &[u32], alternatives: &[u32], index: usize, row: &Row) -> RowResult {
+/// What came of row `index`, from the words that the device wrote; with its log-probability, if it `reports` that.
+pub fn outcome(outcomes: &[u32], alternatives: &[u32], index: usize, reports: bool) -> RowResult {
     let [token, status, logprob, count] = outcomes[index * OUTCOME_WORDS..][..OUTCOME_WORDS] else {
         unreachable!("four words were taken")
     };
@@ -242,8 +242,7 @@ pub fn outcome(outcomes: &[u32], alternatives: &[u32], index: usize, row: &Row) 
         NOTHING_ALLOWED => return Err(RowError::NothingAllowed),
         _ => {}
     }
-    let wanted = matches!(row.ask, Ask::Score(_)) || row.params.logprobs.is_some();
     let list = alternatives.get(index * MOST_ALTERNATIVES * 2..).unwrap_or_default();
     let top = list.chunks_exact(2).take(count as usize).map(|pair| (pair[0], f32::from_bits(pair[1])));
-    Ok(Sampled { token, logprob: if wanted { f32::from_bits(logprob) } else { 0.0 }, top: top.collect() })
+    Ok(Sampled { token, logprob: if reports { f32::from_bits(logprob) } else { 0.0 }, top: top.collect() })
 }

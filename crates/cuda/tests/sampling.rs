@@ -36,7 +36,7 @@ fn params(row: usize) -> SamplingParams {
             logprobs: Some(3),
             ..base
         },
-        8 => SamplingParams { logit_bias: vec![(5, 20.0), (7, -100.0), (5, 1.0)], ..base },
+        8 => SamplingParams { logit_bias: [(5, 20.0), (7, -100.0), (5, 1.0)].into(), ..base },
         9 => SamplingParams { allowed: Some((100..200).collect()), logprobs: Some(20), ..base },
         10 => SamplingParams { repetition_penalty: 1.1, penalty_window: Some(8), top_p: 0.5, ..base },
         _ => SamplingParams { allowed: Some([5000].into()), ..base },

@@ -151,7 +151,5 @@ fn history(sequence: &Sequence, drafted: usize) -> History<'_> {
 
 /// Parameters under which the sequence can't end yet.
 fn without_ends(sequence: &Sequence) -> SamplingParams {
-    let mut params = sequence.params.clone();
-    params.logit_bias.extend(sequence.ticket.ends.iter().map(|end| (*end, f32::NEG_INFINITY)));
-    params
+    SamplingParams { logit_bias: sequence.ticket.early_biases.clone(), ..sequence.params.clone() }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use ropeway_executor::{Limits, Sampled, SamplingParams, Seed};
+use ropeway_executor::{Biases, Limits, Sampled, SamplingParams, Seed};
 
 use crate::board::Board;
 use crate::clock::Clock;
@@ -190,6 +190,10 @@ impl Handle {
             arrival,
             begin_by: after(request.queue_timeout),
             end_by: after(request.deadline),
+            early_biases: match request.min_tokens {
+                0 => Biases::default(),
+                _ => request.params.logit_bias.with_banned(request.ends.iter().copied()),
+            },
             ends: request.ends,
             min_tokens: request.min_tokens,
             prompt_len,

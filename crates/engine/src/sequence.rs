@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropeway_executor::{Sampled, SamplingParams};
+use ropeway_executor::{Biases, Sampled, SamplingParams};
 
 use crate::draft::{Drafting, Quotable};
 use crate::guide::{Guidance, landing};
@@ -52,6 +52,8 @@ pub struct Ticket {
     pub ends: Vec<u32>,
     /// Tokens before which no end token is chosen.
     pub min_tokens: usize,
+    /// The request's biases until then.
+    pub early_biases: Biases,
     /// Tokens of the prompt.
     pub prompt_len: usize,
     /// Most tokens of a sequence, prompt included.

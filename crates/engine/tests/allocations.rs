@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropeway_engine::cost::CostModel;
 use ropeway_engine::{ClientId, Engine, EventStream, Request, Settings, Stepped};
-use ropeway_executor::Limits;
+use ropeway_executor::{Limits, SamplingParams};
 use ropeway_testkit::{MockExecutor, SimClock};
 
 const STREAMS: u32 = 64;
@@ -69,8 +69,11 @@ fn a_step_allocates_nothing_once_warm() {
     let clock = SimClock::new();
     let executor = MockExecutor::new(limits).with_time(clock.clone(), CostModel::default());
     let (mut engine, handle) = Engine::new(Box::new(executor), Arc::new(clock), &Settings::default());
+    let biased = SamplingParams { logit_bias: [(7, 1.0), (9, -1.0)].into(), ..SamplingParams::greedy() };
     let ask = |i: u32, new| Request {
         client: ClientId::account(u64::from(i % 5)),
+        params: if i.is_multiple_of(3) { biased.clone() } else { SamplingParams::greedy() },
+        min_tokens: if i.is_multiple_of(4) { new } else { 0 },
         ..Request::greedy((0..50).map(|at| (i * 31 + at) % 1000).collect(), new)
     };
     let mut streams: Vec<_> = (0..STREAMS).map(|i| handle.submit(ask(i, 400)).expect("room")).collect();

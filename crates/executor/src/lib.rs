@@ -32,7 +32,7 @@ pub use class::Class;
 pub use guides::{GuideId, Guides, Unguided};
 pub use limits::{CostGuess, Limits, StepSizes};
 pub use sample::sample_block;
-pub use sampling::{SamplingParams, Seed};
+pub use sampling::{Biases, SamplingParams, Seed};
 
 /// One token the executor chose (or was told to score), and what it was worth.
 #[derive(Clone, Debug, Default, PartialEq)]

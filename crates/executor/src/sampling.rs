@@ -1,11 +1,45 @@
 //! How a row of logits becomes a token, as plain data.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Key of a sequence's random choices. Together with the position of a token it decides that choice alone:
 /// not the batch, not the other sequences, not the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Seed(pub u64);
+
+/// What is added to the logits of single tokens. Copies share one list, so that a step's rows are made without an allocation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Biases(Option<Arc<[(u32, f32)]>>);
+
+impl Biases {
+    /// These, and tokens that are never chosen.
+    pub fn with_banned(&self, tokens: impl IntoIterator<Item = u32>) -> Self {
+        let banned = tokens.into_iter().map(|token| (token, f32::NEG_INFINITY));
+        self.iter().copied().chain(banned).collect()
+    }
+}
+
+impl Deref for Biases {
+    type Target = [(u32, f32)];
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl FromIterator<(u32, f32)> for Biases {
+    fn from_iter<T: IntoIterator<Item = (u32, f32)>>(biases: T) -> Self {
+        let list: Arc<[(u32, f32)]> = biases.into_iter().collect();
+        Self((!list.is_empty()).then_some(list))
+    }
+}
+
+impl<const N: usize> From<[(u32, f32); N]> for Biases {
+    fn from(biases: [(u32, f32); N]) -> Self {
+        biases.into_iter().collect()
+    }
+}
 
 /// Choices a request may make about sampling. [`SamplingParams::default`] samples from the model's plain
 /// distribution; [`SamplingParams::greedy`] always takes the most likely token.
@@ -32,7 +66,7 @@ pub struct SamplingParams {
     /// vLLM do.
     pub penalty_window: Option<u32>,
     /// Added to the logits of single tokens, before everything else.
-    pub logit_bias: Vec<(u32, f32)>,
+    pub logit_bias: Biases,
     /// If there, no others are chosen; ascending.
     pub allowed: Option<Arc<[u32]>>,
     /// Key of the random choices.
@@ -56,7 +90,7 @@ impl Default for SamplingParams {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             penalty_window: None,
-            logit_bias: Vec::new(),
+            logit_bias: Biases::default(),
             allowed: None,
             seed: Seed(0),
             is_seeded: false,

@@ -91,7 +91,7 @@ mod tests {
             (SamplingParams { presence_penalty: 3.0, ..plain() }, "presence_penalty"),
             (SamplingParams { frequency_penalty: -3.0, ..plain() }, "frequency_penalty"),
             (SamplingParams { logprobs: Some(21), ..plain() }, "top_logprobs"),
-            (SamplingParams { logit_bias: vec![(1, 101.0)], ..plain() }, "logit_bias"),
+            (SamplingParams { logit_bias: [(1, 101.0)].into(), ..plain() }, "logit_bias"),
         ] {
             let error = Sampling::new(params).expect_err(field);
             assert_eq!(error.field.as_deref(), Some(field));

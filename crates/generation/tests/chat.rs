@@ -168,7 +168,7 @@ fn what_needs_a_tokenizer_is_turned_down_with_its_field() {
         (Job { context: vec![1], ..chat() }, "context"),
         (Job { prompt_logprobs: Some(0), ..chat() }, "prompt_logprobs"),
         (sampled(SamplingParams { logprobs: Some(0), ..plain() }), "logprobs"),
-        (sampled(SamplingParams { logit_bias: vec![(1, 1.0)], ..plain() }), "logit_bias"),
+        (sampled(SamplingParams { logit_bias: [(1, 1.0)].into(), ..plain() }), "logit_bias"),
         (sampled(SamplingParams { allowed: Some([1].into()), ..plain() }), "allowed_token_ids"),
         (Job { stop_tokens: vec![1], ..chat() }, "stop_token_ids"),
         (Job { bad_words: vec!["x".into()], ..chat() }, "bad_words"),

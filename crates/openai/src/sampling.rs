@@ -5,7 +5,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use ropeway_executor::{SamplingParams, Seed};
+use ropeway_executor::{Biases, SamplingParams, Seed};
 use ropeway_generation::sampling::random_seed;
 use ropeway_generation::{Job, Prompt, RequestError, Sampling};
 use serde::Deserialize;
@@ -251,7 +251,7 @@ fn allowed(mut ids: Vec<u32>) -> Result<Arc<[u32]>, RequestError> {
     Ok(ids.into())
 }
 
-fn biases(given: Option<&LogitBias>) -> Result<Vec<(u32, f32)>, RequestError> {
+fn biases(given: Option<&LogitBias>) -> Result<Biases, RequestError> {
     let bias = |(id, bias): (&String, &f32)| match id.parse() {
         Ok(id) => Ok((id, *bias)),
         Err(_) => Err(RequestError::invalid(format!("{id:?} is no token id")).at("logit_bias")),
@@ -259,7 +259,7 @@ fn biases(given: Option<&LogitBias>) -> Result<Vec<(u32, f32)>, RequestError> {
     given.into_iter().flat_map(|given| &given.0).map(bias).collect()
 }
 
-/// Biases of a request. Every prompt of a request has its own copy, so there may not be many.
+/// Biases of a request. Each token of its sequences is chosen with all of them.
 const MOST_BIASES: usize = 1024;
 
 /// By token, what is added to its logit.
@@ -268,8 +268,8 @@ struct LogitBias(BTreeMap<String, f32>);
 
 impl<'de> Deserialize<'de> for LogitBias {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Biases;
-        impl<'de> Visitor<'de> for Biases {
+        struct WireBiases;
+        impl<'de> Visitor<'de> for WireBiases {
             type Value = LogitBias;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -287,7 +287,7 @@ impl<'de> Deserialize<'de> for LogitBias {
                 Ok(LogitBias(biases))
             }
         }
-        deserializer.deserialize_map(Biases)
+        deserializer.deserialize_map(WireBiases)
     }
 }
 
@@ -308,7 +308,7 @@ mod tests {
             SamplingParams { temperature: 0.7, seed: Seed(5), top_k: 9, ..SamplingParams::default() };
         let got = params(json!({"top_p": 0.5, "logit_bias": {"7": -1}, "top_k": -1}), &defaults);
         assert_eq!((got.temperature, got.top_p, got.seed, got.top_k), (0.7, 0.5, Seed(5), 0));
-        assert_eq!(got.logit_bias, [(7, -1.0)]);
+        assert_eq!(*got.logit_bias, [(7, -1.0)]);
     }
 
     #[test]

@@ -177,7 +177,7 @@ proptest! {
     ) {
         let (repetition_penalty, presence_penalty, frequency_penalty) = penalties;
         let params = SamplingParams { repetition_penalty, presence_penalty, frequency_penalty,
-            penalty_window: window, logit_bias: bias, ..SamplingParams::greedy() };
+            penalty_window: window, logit_bias: bias.into_iter().collect(), ..SamplingParams::greedy() };
         let mut ours = row.clone();
         let history = Tokens { all: &history, prompt };
         Sampler::new(Isa::best()).sample(&mut ours, &params, history, 0).unwrap();
@@ -195,7 +195,7 @@ proptest! {
     ) {
         let [temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty] = floats;
         let params = SamplingParams { allowed: None, temperature, top_k, top_p, min_p, typical_p, repetition_penalty,
-            presence_penalty, frequency_penalty, penalty_window: window, logit_bias: bias, seed: Seed(seed), is_seeded: true, logprobs };
+            presence_penalty, frequency_penalty, penalty_window: window, logit_bias: bias.into_iter().collect(), seed: Seed(seed), is_seeded: true, logprobs };
         if let Ok(sampled) = sample(&row, &params, &history, seed) {
             prop_assert!((sampled.token as usize) < row.len());
         }
@@ -214,7 +214,7 @@ fn only_allowed_tokens_are_chosen() {
 }
 
 fn adjusted(mut row: Vec<f32>, params: &SamplingParams, history: Tokens<'_>) -> Vec<f32> {
-    for (token, bias) in &params.logit_bias {
+    for (token, bias) in params.logit_bias.iter() {
         if let Some(logit) = row.get_mut(*token as usize) {
             *logit += bias;
         }
@@ -286,7 +286,7 @@ fn a_vocabulary_of_one_or_a_row_with_one_token_left_has_no_choice() {
 
 #[test]
 fn a_huge_bias_forces_or_forbids_a_token() {
-    let force = |bias| SamplingParams { logit_bias: vec![(2, bias)], ..SamplingParams::default() };
+    let force = |bias| SamplingParams { logit_bias: [(2, bias)].into(), ..SamplingParams::default() };
     for bias in [1e38, f32::MAX, f32::INFINITY] {
         assert_eq!(chosen(&[5.0, 4.0, 3.0], &force(bias)), 2);
     }
@@ -310,7 +310,7 @@ fn a_row_that_is_not_finite_is_an_error_of_that_row() {
     let masked = [f32::NEG_INFINITY; 20];
     assert_eq!(sample(&masked, &SamplingParams::greedy(), &[], 0), Err(RowError::NotFinite));
     assert_eq!(sample(&[], &SamplingParams::greedy(), &[], 0), Err(RowError::NotFinite));
-    let forbid = SamplingParams { logit_bias: vec![(0, f32::NEG_INFINITY)], ..SamplingParams::greedy() };
+    let forbid = SamplingParams { logit_bias: [(0, f32::NEG_INFINITY)].into(), ..SamplingParams::greedy() };
     assert_eq!(sample(&[1.0], &forbid, &[], 0), Err(RowError::NothingAllowed));
 }
 
@@ -402,7 +402,7 @@ fn log_probabilities_are_those_of_the_raw_logits() {
     let row = [2.0, 1.0, 0.0, 3.0];
     let params = SamplingParams {
         logprobs: Some(2),
-        logit_bias: vec![(2, 100.0)],
+        logit_bias: [(2, 100.0)].into(),
         temperature: 0.1,
         repetition_penalty: 2.0,
         ..SamplingParams::default()

@@ -60,7 +60,7 @@ fn requests(vocab: u32) -> Vec<Request> {
             frequency_penalty: 0.2,
             ..warm.clone()
         },
-        SamplingParams { logit_bias: vec![(28, 4.0), (30, f32::NEG_INFINITY)], ..warm.clone() },
+        SamplingParams { logit_bias: [(28, 4.0), (30, f32::NEG_INFINITY)].into(), ..warm.clone() },
         SamplingParams { repetition_penalty: 1.3, penalty_window: Some(8), ..greedy.clone() },
         SamplingParams { logprobs: None, ..greedy },
     ];

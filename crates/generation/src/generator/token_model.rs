@@ -129,7 +129,7 @@ impl TokenModel {
         let own_ends = if job.ignore_eos { &[] } else { self.tokenizer.eos_tokens() };
         let mut params = job.sampling.into_params();
         let banned = self.single_tokens(&job.bad_words)?;
-        params.logit_bias.extend(banned.into_iter().map(|token| (token, f32::NEG_INFINITY)));
+        params.logit_bias = params.logit_bias.with_banned(banned);
         let request = Request {
             prompt: tokens,
             params,

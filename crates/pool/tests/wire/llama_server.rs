@@ -111,7 +111,7 @@ async fn log_probabilities_are_read() {
 #[tokio::test]
 async fn what_is_asked_is_put_into_its_words() {
     let server = llama(|_| events_then(&[last("limit")], Then::End)).await;
-    let logit_bias = vec![(3, f32::NEG_INFINITY), (4, 1.5)];
+    let logit_bias = [(3, f32::NEG_INFINITY), (4, 1.5)].into();
     let params = SamplingParams { logit_bias, presence_penalty: 0.5, ..SamplingParams::greedy() };
     let grammar = GrammarSpec::Choice(vec!["say \"a\"".into(), "b".into()]);
     answered(&server.upstream(json!({})), &TokenAsk { grammar: Some(&grammar), ..ask(&params) }).await;

@@ -101,7 +101,7 @@ async fn everything_that_is_asked_is_put_into_its_words() {
         repetition_penalty: 1.5,
         presence_penalty: 0.5,
         frequency_penalty: -0.5,
-        logit_bias: vec![(9, -2.0), (3, f32::NEG_INFINITY)],
+        logit_bias: [(9, -2.0), (3, f32::NEG_INFINITY)].into(),
         allowed: Some([1, 2].into()),
         seed: Seed(u64::MAX),
         logprobs: None,
