@@ -2,7 +2,7 @@
 """Measures `ropeway` on a GPU with models of real shapes and random weights, through files, engine and HTTP.
 
     python3 benches/gpu.py BINARY [--shapes 1.5b,8b] [--device cuda] [--folder FOLDER] [--tokenizer tokenizer.json]
-                           [--parts start,engine,trio,serve]
+                           [--parts start,engine,trio,serve,beside] [--vllm 'vllm serve']
 
 For each shape a checkpoint in bf16 is written once (numpy, or PyTorch where it is there; the latter is many times faster). Then:
 
@@ -10,6 +10,7 @@ For each shape a checkpoint in bf16 is written once (numpy, or PyTorch where it 
     engine   `bench engine`: output tokens a second at 1, 64 and 256 streams, 128 tokens in, 256 out, and a prompt of 17,616 tokens
     trio     prompts of 85, 113 and 17,616 tokens, alone and together
     serve    `bench serve` at 64 and 256 open requests, over HTTP
+    beside   `bench serve` of Ropeway and vLLM in turn, both on this GPU at the same time, each with half of its memory; needs --vllm
 
 Every finding is a line that begins with RES. Nothing but this machine is asked; servers that it starts are ended.
 """
@@ -19,6 +20,9 @@ import functools
 import json
 import os
 import pathlib
+import shlex
+import socket
+import statistics
 import struct
 import subprocess
 import tempfile
@@ -26,6 +30,8 @@ import time
 import urllib.request
 
 LONG = 17_616
+# Seconds that vLLM may take to start: it compiles the model first.
+LONGEST_START = 600
 
 # hidden, intermediate, layers, heads, KV heads, head size, vocabulary, tied, biases
 SHAPES = {
@@ -125,25 +131,72 @@ def write_checkpoint(folder, shape, tokenizer):
     part.rename(folder / "model.safetensors")
 
 
-class Server:
-    """A server on a free port, ended at the end."""
+class Process:
+    """A server, ended at the end."""
 
-    def __init__(self, binary, model, device):
+    def __init__(self, command):
         self.started = time.monotonic()
-        command = [binary, "serve", "--model", str(model), "--device", device, "--port", "0", "--no-embeddings"]
         # A file: nobody reads a pipe while the server is measured, and a full one would stop it.
         self.log = tempfile.NamedTemporaryFile(mode="w", suffix=".log")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
+
+    def said(self):
+        return pathlib.Path(self.log.name).read_text(errors="replace")
+
+    def check_alive(self):
+        if self.process.poll() is not None:
+            raise SystemExit(f"{' '.join(self.process.args)} ended with {self.process.returncode}:\n{self.said()[-4000:]}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Vllm(Process):
+    """vLLM on a free port, without its prefix cache: no prompt of the load is like another."""
+
+    def __init__(self, command, model, context, memory):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        options = ["--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16", "--max-model-len", str(context)]
+        options += ["--gpu-memory-utilization", str(memory), "--no-enable-prefix-caching", "--no-enable-log-requests"]
+        super().__init__([*shlex.split(command), str(model), *options])
+        self.url = f"http://127.0.0.1:{port}"
+
+    def first_token(self):
+        """Seconds from the start until it answers."""
+        while time.monotonic() < self.started + LONGEST_START:
+            self.check_alive()
+            try:
+                with urllib.request.urlopen(self.url + "/health", timeout=10):
+                    return time.monotonic() - self.started
+            except OSError:
+                time.sleep(0.5)
+        raise SystemExit(f"vLLM did not answer within {LONGEST_START} s:\n{self.said()[-4000:]}")
+
+
+class Server(Process):
+    """Ropeway on a free port."""
+
+    def __init__(self, binary, model, device, *options):
+        command = [binary, "serve", "--model", str(model), "--device", device, "--port", "0", "--no-embeddings"]
+        super().__init__([*command, *options])
         self.url = self.address()
 
     def address(self):
         while True:
-            ended, said = self.process.poll() is not None, pathlib.Path(self.log.name).read_text()
-            words = [word.strip(".,;()") for word in said.split() if "http://127.0.0.1:" in word]
+            words = [word.strip(".,;()") for word in self.said().split() if "http://127.0.0.1:" in word]
             if words:
                 return words[0].split("/v1")[0].rstrip("/")
-            if ended:
-                raise SystemExit(f"the server ended before it listened:\n{said}")
+            self.check_alive()
             time.sleep(0.005)
 
     def ask(self, tokens, new):
@@ -165,14 +218,10 @@ class Server:
             except OSError:
                 time.sleep(0.02)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        code = self.process.wait(timeout=60)
-        if code:
-            raise SystemExit(f"the server ended with {code}:\n{pathlib.Path(self.log.name).read_text()[-2000:]}")
+    def __exit__(self, *end):
+        super().__exit__(*end)
+        if self.process.returncode:
+            raise SystemExit(f"the server ended with {self.process.returncode}:\n{self.said()[-2000:]}")
 
 
 def measure_start(task, name, model):
@@ -204,31 +253,74 @@ def measure_trio(task, name, model):
     print(f"RES {name} trio: {json.dumps(found['scenarios']['trio'])}", flush=True)
 
 
+def load(task, url, label, rounds):
+    """What `bench serve` finds: a point for each number of open requests."""
+    out = task.folder / "load.json"
+    command = [task.binary, "bench", "serve", "--url", url, "--label", label, "--json", str(out), "--repeat", str(rounds)]
+    command += ["--concurrency", task.streams, "--prompt", "128", "--output", "256"]
+    subprocess.run(command, check=True)
+    return json.loads(out.read_text())["points"]
+
+
 def measure_serve(task, name, model):
-    out = task.folder / f"{name}-serve.json"
     with Server(task.binary, model, task.device) as server:
         server.first_token()
-        command = [task.binary, "bench", "serve", "--url", server.url, "--json", str(out), "--repeat", "3"]
-        command += ["--concurrency", task.streams, "--prompt", "128", "--output", "256"]
-        subprocess.run(command, check=True)
-    for point in json.loads(out.read_text())["points"]:
+        points = load(task, server.url, "ropeway", 3)
+    for point in points:
         first, each = point["first_token_ms"]["p50"], [round(speed) for speed in point["output_tok_s_each"]]
         print(f"RES {name} serve: {point['load']}: {point['output_tok_s']:.0f} tok/s of {each}, first token {first:.1f} ms", flush=True)
 
 
-PARTS = {"start": measure_start, "engine": measure_engine, "trio": measure_trio, "serve": measure_serve}
+def measure_beside(task, name, model):
+    """Rounds of both servers in turn, so that a hot or a slow minute of the GPU hits both."""
+    if not task.vllm:
+        raise SystemExit("--parts beside needs --vllm, the command that starts vLLM: --vllm 'vllm serve'")
+    rounds = []
+    with Server(task.binary, model, task.device, "--kv-memory", task.kv_memory) as ours:
+        # vLLM looks at how much memory is free when it starts.
+        print(f"RES {name} beside: Ropeway answers after {ours.first_token():.1f} s", flush=True)
+        with Vllm(task.vllm, model, task.context, task.vllm_memory) as vllm:
+            print(f"RES {name} beside: vLLM answers after {vllm.first_token():.1f} s", flush=True)
+            for _ in range(task.rounds):
+                rounds.append([load(task, server.url, label, 1) for server, label in ((ours, "ropeway"), (vllm, "vllm"))])
+    for at, point in enumerate(rounds[0][0]):
+        ours, vllm = ([side[at] for side in sides] for sides in zip(*rounds))
+        ratio = middle(ours, output_speed) / middle(vllm, output_speed)
+        print(f"RES {name} beside: {point['load']}: Ropeway {summary(ours)}; vLLM {summary(vllm)}; ratio {ratio:.2f}", flush=True)
+
+
+def output_speed(point):
+    return point["output_tok_s"]
+
+
+def middle(points, of):
+    return statistics.median(of(point) for point in points)
+
+
+def summary(points):
+    first = middle(points, lambda point: point["first_token_ms"]["p50"])
+    each = [round(output_speed(point)) for point in points]
+    return f"{middle(points, output_speed):.0f} tok/s of {each}, first token {first:.1f} ms"
+
+
+PARTS = {"start": measure_start, "engine": measure_engine, "trio": measure_trio, "serve": measure_serve, "beside": measure_beside}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary")
     parser.add_argument("--shapes", default="1.5b,8b")
-    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--parts", default="start,engine,trio,serve")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/tmp/ropeway-gpu"))
     parser.add_argument("--tokenizer", help="tokenizer.json of any model; needed to serve")
     parser.add_argument("--streams", default="1,64,256")
     parser.add_argument("--long", type=int, default=LONG)
+    parser.add_argument("--vllm", help="command that starts vLLM, for `beside`: 'vllm serve'")
+    parser.add_argument("--rounds", type=int, default=3, help="of `beside`")
+    parser.add_argument("--kv-memory", default="40GiB", help="Ropeway's keys and values in `beside`")
+    parser.add_argument("--vllm-memory", type=float, default=0.45, help="vLLM's share of the GPU's memory in `beside`")
+    parser.add_argument("--context", type=int, default=20_000, help="vLLM's longest context in `beside`")
     task = parser.parse_args()
     task.binary = os.path.abspath(task.binary)
     for name in task.shapes.split(","):

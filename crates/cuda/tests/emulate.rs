@@ -40,15 +40,21 @@ fn all_logits(executor: &mut CudaExecutor, prompt: &[u32]) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn every_family_and_file_format_agrees_with_transformers_as_far_as_bf16_goes() {
+fn families_and_file_formats_are_nearer_to_transformers_in_f32_than_transformers_in_bf16() {
     let Some(options) = emulator::options() else { return };
-    for case in cases() {
-        let mut executor = open(&case, &options);
-        let error = case.error(&all_logits(&mut executor, &case.prompt()));
-        println!("{}: relative error {error:.1e}", case.path);
-        // Random models of 32 to 64 columns: nothing averages out what 8 bits of a mantissa round away.
-        assert!(error < 0.15, "{}: {error}", case.path);
-    }
+    let errors: Vec<f64> = cases()
+        .iter()
+        .map(|case| {
+            let mut executor = open(case, &options);
+            let error = case.error_beside_bf16(&all_logits(&mut executor, &case.prompt()));
+            println!("{}: {error:.2} of transformers' error in bf16", case.path);
+            // Of three rows of a model of 32 to 64 columns: either error may be a lucky one.
+            assert!(error <= 1.5, "{}: {error}", case.path);
+            error
+        })
+        .collect();
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    assert!(mean <= 1.0, "{mean}");
 }
 
 #[test]
@@ -57,9 +63,9 @@ fn keys_and_values_in_8_bits_lose_little_in_every_family() {
     let options = CudaOptions { kv: KvForm::Q8, ..options };
     for case in cases() {
         let mut executor = open(&case, &options);
-        let error = case.error(&all_logits(&mut executor, &case.prompt()));
-        println!("{}: relative error {error:.1e}", case.path);
-        assert!(error < 0.15, "{}: {error}", case.path);
+        let error = case.error_beside_bf16(&all_logits(&mut executor, &case.prompt()));
+        println!("{}: {error:.2} of transformers' error in bf16", case.path);
+        assert!(error <= 2.5, "{}: {error}", case.path);
     }
 }
 

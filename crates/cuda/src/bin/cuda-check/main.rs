@@ -1,15 +1,16 @@
 //! Checks and measures the executor on a machine with a GPU, in one go.
 //!
 //! ```text
-//! cuda-check [attention] [products] [families] [encoders] [sampling] [invariance] [transfers] [speed] [profile] [loss] [--fixtures FOLDER]
-//!            [--cache FOLDER] [--models NAMES] [--encoder FOLDER] [--quantize q4|q8] [--kv q8] [--tma]
+//! cuda-check [attention] [products] [families] [agreement] [encoders] [sampling] [invariance] [transfers] [speed] [profile] [loss]
+//!            [--fixtures FOLDER] [--cache FOLDER] [--models NAMES] [--smollm2 FILE] [--encoder FOLDER] [--quantize q4|q8] [--kv q8] [--tma]
 //! ```
 //! Without names, all checks run; `loss` ruins a context and comes last. `--models` restricts measurements to these models: 135m, 1.5b, 8b, and
-//! 30b-a3b (experts), which is measured only if it is named. `--quantize` packs the random weights of `invariance`, `speed` and `profile`, and
+//! 30b-a3b (experts) and tiny (for an emulated GPU), which are measured only if they are named. `--quantize` packs the random weights of `invariance`, `speed` and `profile`, and
 //! restricts `products` to that form. `--kv q8` keeps the keys and values of all decoders in 8 bits, and measures attention over them. `--tma`
-//! lets TMA copy the keys and values of decoded rows, where it can, in place of threads.
+//! lets TMA copy the keys and values of decoded rows, where it can, in place of threads. `agreement` needs the default model's file.
 //! Every finding is a line that begins with `RES`; a check that fails makes the exit status 1.
 
+mod agreement;
 mod attention;
 mod encoders;
 mod families;
@@ -37,11 +38,13 @@ pub struct Task {
     models: Vec<String>,
     /// A real encoder, to be measured.
     encoder: Option<PathBuf>,
+    /// The default model's file.
+    smollm2: Option<PathBuf>,
 }
 
 impl Task {
     fn from_arguments() -> Self {
-        let (mut names, mut models, mut encoder) = (Vec::new(), Vec::new(), None);
+        let (mut names, mut models, mut encoder, mut smollm2) = (Vec::new(), Vec::new(), None, None);
         let mut fixtures = PathBuf::from("tests/fixtures/models");
         let mut options =
             CudaOptions { cache: Some(PathBuf::from("/tmp/ropeway-cuda")), ..CudaOptions::default() };
@@ -52,6 +55,7 @@ impl Task {
                 "--fixtures" => fixtures = value().into(),
                 "--cache" => options.cache = Some(value().into()),
                 "--encoder" => encoder = Some(value().into()),
+                "--smollm2" => smollm2 = Some(value().into()),
                 "--quantize" => {
                     options.quantize = match value().as_str() {
                         "q4" => Some(Quantize::Q4),
@@ -76,7 +80,7 @@ impl Task {
                 _ => names.push(argument),
             }
         }
-        Self { names, fixtures, options, models, encoder }
+        Self { names, fixtures, options, models, encoder, smollm2 }
     }
 
     fn wants_model(&self, name: &str) -> bool {
@@ -107,10 +111,11 @@ type Check = fn(&Task) -> Result<(), Failed>;
 
 fn main() -> ExitCode {
     let task = Task::from_arguments();
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 11] = [
         ("attention", attention::check),
         ("products", products::check),
         ("families", families::check),
+        ("agreement", agreement::check),
         ("encoders", encoders::check),
         ("sampling", sampling::check),
         ("invariance", invariance::check),

@@ -15,12 +15,13 @@ pub struct Model {
     on_demand: bool,
 }
 
-/// The models that the goals are set for, and one with experts.
-pub const MODELS: [Model; 4] = [
+/// The models that the goals are set for, one with experts, and one that an emulated GPU is fast enough for.
+pub const MODELS: [Model; 5] = [
     Model { name: "135m", config: smollm2_135m, on_demand: false },
     Model { name: "1.5b", config: qwen25_1_5b, on_demand: false },
     Model { name: "8b", config: llama3_8b, on_demand: false },
     Model { name: "30b-a3b", config: qwen3_30b_a3b, on_demand: true },
+    Model { name: "tiny", config: tiny, on_demand: true },
 ];
 
 /// The models that a task is about.
@@ -73,5 +74,13 @@ fn qwen3_30b_a3b() -> Value {
         "decoder_sparse_step": 1, "mlp_only_layers": [], "num_hidden_layers": 48, "num_attention_heads": 32,
         "num_key_value_heads": 4, "head_dim": 128, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
         "rope_theta": 1_000_000.0, "tie_word_embeddings": false, "hidden_act": "silu"
+    })
+}
+
+fn tiny() -> Value {
+    json!({
+        "model_type": "llama", "vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+        "rope_theta": 100_000.0, "tie_word_embeddings": true, "hidden_act": "silu"
     })
 }
