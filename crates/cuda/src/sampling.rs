@@ -68,17 +68,20 @@ impl SampleArrays {
         self.words.resize(first + guided.len() * width, 0);
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(guided.len());
         let share = guided.len().div_ceil(threads);
-        let parts = self.words[first..].chunks_mut(share * width).zip(guided.chunks(share));
+        let mut parts = self.words[first..].chunks_mut(share * width).zip(guided.chunks(share));
         let ask = |(masks, guided): (&mut [u32], &[(usize, GuideId)])| -> Vec<(usize, RowError)> {
             let rows = masks.chunks_exact_mut(width).zip(guided);
             rows.filter_map(|(mask, (index, guide))| Some((*index, guide_mask(guides, *guide, mask).err()?)))
                 .collect()
         };
         self.refused = std::thread::scope(|scope| {
-            let asking: Vec<_> = parts.map(|part| scope.spawn(move || ask(part))).collect();
-            asking
-                .into_iter()
-                .flat_map(|thread| thread.join().expect("panics of guides are caught"))
+            // This thread takes a part itself: a single row needs no other.
+            let own = parts.next();
+            let others: Vec<_> = parts.map(|part| scope.spawn(move || ask(part))).collect();
+            let asked = own.map(ask).into_iter();
+            asked
+                .chain(others.into_iter().map(|thread| thread.join().expect("panics of guides are caught")))
+                .flatten()
                 .collect()
         });
     }
