@@ -13,7 +13,7 @@ use ropeway_cuda::{CudaExecutor, CudaOptions, KvForm};
 use ropeway_executor::{Batch, BlockId, Executor, SamplingParams, StepOutput};
 use ropeway_model::{DecoderSpec, Quantize};
 
-/// What differs between models; cases are tried with each.
+/// What differs between models.
 #[derive(Clone, Copy, Debug)]
 struct Model {
     head_dim: usize,
@@ -27,15 +27,6 @@ struct Model {
 
 const PLAIN: Model =
     Model { head_dim: 64, heads: 4, kv_heads: 2, window: None, kv: KvForm::Bf16, quantize: None, tma: false };
-
-const MODELS: [Model; 5] = [
-    PLAIN,
-    Model { head_dim: 128, heads: 4, kv_heads: 1, tma: true, ..PLAIN },
-    Model { head_dim: 16, heads: 6, kv_heads: 3, window: Some(150), kv: KvForm::Q8, ..PLAIN },
-    // More query heads a KV head than a warp of the kernel for many rows takes.
-    Model { heads: 12, kv_heads: 1, window: Some(40), ..PLAIN },
-    Model { heads: 2, kv_heads: 2, quantize: Some(Quantize::Q4), ..PLAIN },
-];
 
 /// Tokens of the sequences: around the ends of blocks and segments, with up to five segments, and many that are short.
 const LENGTHS: [usize; 6] = [1, 32, 33, 129, 257, 513];
@@ -196,16 +187,39 @@ impl Places {
     }
 }
 
-#[test]
-fn a_row_s_bits_are_those_it_has_alone_in_any_sequence_of_steps() {
+/// Random steps give every row the bits that it has alone.
+fn check(model: Model) {
     let Some(options) = emulator::options() else { return };
     // `PROPTEST_CASES` asks for more.
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1);
-    for model in MODELS {
-        let bench = RefCell::new(Bench::new(model, &options));
-        let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
-        let steps = prop::collection::vec(step(), 8..16);
-        let verdict = TestRunner::new(config).run(&steps, |steps| bench.borrow_mut().check(&steps));
-        verdict.unwrap_or_else(|failure| panic!("{model:?}: {failure}"));
-    }
+    let bench = RefCell::new(Bench::new(model, &options));
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
+    let steps = prop::collection::vec(step(), 8..16);
+    let verdict = TestRunner::new(config).run(&steps, |steps| bench.borrow_mut().check(&steps));
+    verdict.unwrap_or_else(|failure| panic!("{model:?}: {failure}"));
+}
+
+#[test]
+fn heads_of_64_values_in_bf16() {
+    check(PLAIN);
+}
+
+#[test]
+fn heads_of_128_values_that_tma_copies() {
+    check(Model { head_dim: 128, kv_heads: 1, tma: true, ..PLAIN });
+}
+
+#[test]
+fn small_heads_in_8_bits_with_a_window() {
+    check(Model { head_dim: 16, heads: 6, kv_heads: 3, window: Some(150), kv: KvForm::Q8, ..PLAIN });
+}
+
+#[test]
+fn more_query_heads_a_kv_head_than_a_warp_takes_of_many_rows() {
+    check(Model { heads: 12, kv_heads: 1, window: Some(40), ..PLAIN });
+}
+
+#[test]
+fn weights_packed_to_4_bits() {
+    check(Model { heads: 2, quantize: Some(Quantize::Q4), ..PLAIN });
 }
