@@ -1,44 +1,14 @@
 //! A step allocates nothing on the host once everything has its size. In a test binary of its own: it counts every allocation of the
 //! process. (The emulator itself is C++ and does not count.)
 
-#![allow(unsafe_code, reason = "counting allocations takes a global allocator")]
-
+#[path = "../../../tests/counting_allocations.rs"]
+mod counting;
 mod emulator;
 mod fixtures;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fixtures::cases;
 use ropeway_cuda::{CudaExecutor, CudaOptions};
 use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, Seed, StepOutput, Unguided};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it came; counting touches no memory of theirs.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Streams that are greedy, draw, are penalised and biased, and a prompt's chunk beside them.
 fn batch(streams: u32, prompt: usize) -> Batch {
@@ -65,11 +35,11 @@ fn batch(streams: u32, prompt: usize) -> Batch {
 fn allocations(executor: &mut CudaExecutor, batch: &Batch) -> usize {
     let mut output = StepOutput::default();
     let mut step = || {
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = counting::allocations();
         executor.launch(batch, &Unguided).expect("a step");
         executor.collect(&Unguided, &mut output).expect("a step");
         assert!(output.rows.iter().all(Result::is_ok));
-        ALLOCATIONS.load(Ordering::Relaxed) - before
+        counting::allocations() - before
     };
     for _ in 0..3 {
         step();

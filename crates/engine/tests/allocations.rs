@@ -1,11 +1,10 @@
 //! A step allocates nothing once everything has its size. In a test binary of its own: it counts every allocation of
 //! the process.
 
-#![allow(unsafe_code, reason = "counting allocations takes a global allocator")]
+#[path = "../../../tests/counting_allocations.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropeway_engine::cost::CostModel;
 use ropeway_engine::{ClientId, Engine, EventStream, Request, Settings, Stepped};
@@ -17,38 +16,11 @@ const STREAMS: u32 = 64;
 /// Allocations of a sequence that begins to stream: three for the index of its prompt, three for that of its answer.
 const INDEXES: usize = 6;
 
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it came; counting touches no memory of theirs.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `pointer` came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`, and `pointer` came from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// Allocations during a turn of the engine, its readers reading along as they should.
 fn turn(engine: &mut Engine, streams: &mut [EventStream]) -> usize {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = counting::allocations();
     assert_eq!(engine.step(), Stepped::Ran);
-    let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocated = counting::allocations() - before;
     for stream in streams {
         while stream.try_next().is_some() {}
     }
