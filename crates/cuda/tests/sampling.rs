@@ -1,6 +1,8 @@
 //! Sampling on an emulated GPU against the CPU's sampler, on the same logits; guides, feeds, copies and transfers of blocks.
 
 mod emulator;
+#[path = "../src/bin/cuda-check/every_filter.rs"]
+mod every_filter;
 mod fixtures;
 
 use std::sync::Mutex;
@@ -8,7 +10,7 @@ use std::sync::Mutex;
 use ropeway_cpu::sampling::{Sampler, Tokens};
 use ropeway_cuda::{CudaExecutor, CudaOptions};
 use ropeway_executor::{
-    Batch, BlockId, Executor, GuideId, Guides, History, RowError, SamplingParams, Seed, StepOutput, Unguided,
+    Batch, BlockId, Executor, GuideId, Guides, History, RowError, SamplingParams, StepOutput, Unguided,
 };
 use ropeway_kernels::Isa;
 
@@ -16,31 +18,6 @@ fn llama() -> Option<CudaExecutor> {
     let options = CudaOptions { kv_tokens: Some(32 * 64), ..emulator::options()? };
     let case = fixtures::cases().remove(0);
     Some(CudaExecutor::load(&case.checkpoint(), options, &mut |_, _| {}).expect("the first fixture"))
-}
-
-fn params(row: usize) -> SamplingParams {
-    let temperature = 0.3 + (row % 7) as f32 * 0.2;
-    let base = SamplingParams { seed: Seed(row as u64), temperature, ..SamplingParams::default() };
-    match row % 12 {
-        0 => SamplingParams::greedy(),
-        1 => base,
-        2 => SamplingParams { top_k: 40, ..base },
-        3 => SamplingParams { top_p: 0.9, logprobs: Some(5), ..base },
-        4 => SamplingParams { min_p: 0.05, ..base },
-        5 => SamplingParams { typical_p: 0.7, ..base },
-        6 => SamplingParams { top_k: 100, typical_p: 0.8, top_p: 0.9, min_p: 0.02, ..base },
-        7 => SamplingParams {
-            repetition_penalty: 1.3,
-            presence_penalty: 0.5,
-            frequency_penalty: 0.2,
-            logprobs: Some(3),
-            ..base
-        },
-        8 => SamplingParams { logit_bias: [(5, 20.0), (7, -100.0), (5, 1.0)].into(), ..base },
-        9 => SamplingParams { allowed: Some((100..200).collect()), logprobs: Some(20), ..base },
-        10 => SamplingParams { repetition_penalty: 1.1, penalty_window: Some(8), top_p: 0.5, ..base },
-        _ => SamplingParams { allowed: Some([5000].into()), ..base },
-    }
 }
 
 #[test]
@@ -51,7 +28,7 @@ fn every_filter_chooses_what_the_cpu_chooses() {
     for row in 0..60 {
         batch.push_chunk(&[row as u32 * 5], 0, &[BlockId(row as u32)]);
         let history = History { prompt: &history[..20], answer: &history[20..], drafted: &[] };
-        batch.sample_last(&params(row), history);
+        batch.sample_last(&every_filter::params(row), history);
     }
     executor.execute(&batch, &mut output).expect("a step");
     let mut sampler = Sampler::new(Isa::best());

@@ -13,6 +13,7 @@
 mod agreement;
 mod attention;
 mod encoders;
+mod every_filter;
 mod families;
 mod invariance;
 mod loss;

@@ -2,11 +2,11 @@
 
 use ropeway_cpu::sampling::{Sampler, Tokens};
 use ropeway_cuda::CudaOptions;
-use ropeway_executor::{Batch, BlockId, Executor, History, SamplingParams, Seed, StepOutput};
+use ropeway_executor::{Batch, BlockId, Executor, History, StepOutput};
 use ropeway_kernels::Isa;
 
 use crate::models::MODELS;
-use crate::{Failed, Task};
+use crate::{Failed, Task, every_filter};
 
 /// Rows of every kind.
 const ROWS: usize = 240;
@@ -19,7 +19,7 @@ pub fn check(task: &Task) -> Result<(), Failed> {
     for row in 0..ROWS {
         batch.push_chunk(&[row as u32 * 7, 11, 13], 0, &[BlockId(row as u32)]);
         let history = History { prompt: &history[..20], answer: &history[20..], drafted: &[] };
-        batch.sample_last(&params(row), history);
+        batch.sample_last(&every_filter::params(row), history);
     }
     executor.execute(&batch, &mut output)?;
     let mut sampler = Sampler::new(Isa::best());
@@ -46,33 +46,5 @@ pub fn check(task: &Task) -> Result<(), Failed> {
         Ok(())
     } else {
         Err(Failed::Wrong("the device samples otherwise".into()))
-    }
-}
-
-fn params(row: usize) -> SamplingParams {
-    let base = SamplingParams {
-        seed: Seed(row as u64),
-        temperature: 0.3 + row as f32 % 7.0 * 0.2,
-        ..SamplingParams::default()
-    };
-    match row % 12 {
-        0 => SamplingParams::greedy(),
-        1 => base,
-        2 => SamplingParams { top_k: 40, ..base },
-        3 => SamplingParams { top_p: 0.9, logprobs: Some(5), ..base },
-        4 => SamplingParams { min_p: 0.05, ..base },
-        5 => SamplingParams { typical_p: 0.7, ..base },
-        6 => SamplingParams { top_k: 100, typical_p: 0.8, top_p: 0.9, min_p: 0.02, ..base },
-        7 => SamplingParams {
-            repetition_penalty: 1.3,
-            presence_penalty: 0.5,
-            frequency_penalty: 0.2,
-            logprobs: Some(3),
-            ..base
-        },
-        8 => SamplingParams { logit_bias: [(5, 20.0), (7, -100.0), (5, 1.0)].into(), ..base },
-        9 => SamplingParams { allowed: Some((100..200).collect()), logprobs: Some(20), ..base },
-        10 => SamplingParams { repetition_penalty: 1.1, penalty_window: Some(8), top_p: 0.5, ..base },
-        _ => SamplingParams { logprobs: Some(0), ..SamplingParams::greedy() },
     }
 }
