@@ -24,7 +24,8 @@ int nvrtcCompileProgram(void *program, int count, const char **options) {
     for (int i = 0; i < count; i++)
         if (!strncmp(options[i], "-D", 2)) defines += std::string(" ") + options[i];
     std::ofstream(base + "/kernels.cpp") << "#define ROPEWAY_EMULATE\n#include \"" << getenv("ROPEWAY_EMULATOR") << "/threads.h\"\n" << p.source;
-    std::string command = std::string("c++ -std=c++17 -O1 -ffp-contract=off -w -shared -fPIC") + defines + " -o " + base + "/kernels.so " + base + "/kernels.cpp >" + base + "/log 2>&1";
+    const char *flags = getenv("ROPEWAY_EMULATOR_FLAGS");
+    std::string command = std::string("env -u LD_PRELOAD c++ -std=c++17 -O1 -ffp-contract=off -w -shared -fPIC ") + (flags ? flags : "") + defines + " -o " + base + "/kernels.so " + base + "/kernels.cpp >" + base + "/log 2>&1";
     int failed = system(command.c_str());
     p.log = read_file(base + "/log");
     std::string library = read_file(base + "/kernels.so");

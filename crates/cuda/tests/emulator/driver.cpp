@@ -159,17 +159,17 @@ struct LaunchConfig { unsigned grid[3], block[3], shared; void *stream; const vo
 Result cuLaunchKernelEx(const LaunchConfig *config, void *function, void **parameters, void **) { NEEDS_A_CONTEXT;
     Function *f = (Function *)function;
     if (config->shared > (unsigned)card().shared) return 1;
-    const unsigned gx = config->grid[0], gy = config->grid[1], gz = config->grid[2], threads = config->block[0];
+    const unsigned gx = config->grid[0], gy = config->grid[1], gz = config->grid[2], threads = config->block[0], shared = config->shared;
     const std::string arguments((const char *)parameters[0], f->bytes);
     typedef void (*Kernel)(const void *);
-    auto begin = (void *(*)(Kernel, const void *, const unsigned *, unsigned))dlsym(f->module->library, "ropeway_emulate_early");
-    auto emulate = (void (*)(Kernel, const void *, const unsigned *, unsigned, void *))dlsym(f->module->library, "ropeway_emulate");
+    auto begin = (void *(*)(Kernel, const void *, const unsigned *, unsigned, unsigned))dlsym(f->module->library, "ropeway_emulate_early");
+    auto emulate = (void (*)(Kernel, const void *, const unsigned *, unsigned, unsigned, void *))dlsym(f->module->library, "ropeway_emulate");
     const bool early = f->early && config->attribute_count > 0;
     queue([=] {
         const unsigned grid[3] = {gx, gy, gz};
-        void *begun = early ? begin(f->kernel, arguments.data(), grid, threads) : nullptr;
+        void *begun = early ? begin(f->kernel, arguments.data(), grid, threads, shared) : nullptr;
         flush();
-        held_back = [=] { const unsigned grid[3] = {gx, gy, gz}; emulate(f->kernel, arguments.data(), grid, threads, begun); };
+        held_back = [=] { const unsigned grid[3] = {gx, gy, gz}; emulate(f->kernel, arguments.data(), grid, threads, shared, begun); };
     });
     return 0;
 }

@@ -93,6 +93,8 @@ fn digest(sources: &Path) -> Result<u64, String> {
         .map_err(|error| error.to_string())?;
     files.sort();
     let mut hasher = std::hash::DefaultHasher::new();
+    // Flags that kernels are compiled with, besides the usual ones.
+    std::env::var_os("ROPEWAY_EMULATOR_FLAGS").hash(&mut hasher);
     for file in files {
         std::fs::read(&file).map_err(|error| error.to_string())?.hash(&mut hasher);
     }

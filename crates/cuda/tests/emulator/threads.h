@@ -15,6 +15,15 @@
 #include <memory>
 #include <vector>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define POISON(at, bytes) ASAN_POISON_MEMORY_REGION(at, bytes)
+#define UNPOISON(at, bytes) ASAN_UNPOISON_MEMORY_REGION(at, bytes)
+#else
+#define POISON(at, bytes)
+#define UNPOISON(at, bytes)
+#endif
+
 typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
@@ -171,6 +180,13 @@ static void run_block(u32 threads) {
         if (!moved) { fprintf(stderr, "emulator: threads of a block wait for different things\n"); abort(); }
     }
 }
+// A block has so many bytes of shared memory, none of them written. What lies beyond is an error under AddressSanitizer, else NaN for a while.
+static void begin_shared(size_t bytes) {
+    const size_t seen = std::min(bytes + 4096, sizeof shared);
+    UNPOISON(shared, sizeof shared);
+    memset(shared, 0xff, seen), memset(unfenced, 0, seen / 16), memset(touched, 0, seen / 16), copies++;
+    POISON(shared + bytes, sizeof shared - bytes);
+}
 // The current thread wrote here: products must not read it before a proxy fence.
 static void note_write(const void *to) {
     const u32 piece = ((const char *)to - shared) / 16;
@@ -210,30 +226,29 @@ static void write_copy(const Copy &copy) {
 static void begin_copy(Copy copy) { current->open.push_back(begun(copy)); }
 }  // namespace emulator
 
-static void run_grid(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
+static void run_grid(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads, unsigned shared_bytes) {
     emulator::body = kernel, emulator::arguments = arguments, emulator::block_number = 0;
     emulator::grid_size = {grid[0], grid[1], grid[2]}, emulator::block_size = {threads, 1, 1};
     for (unsigned z = 0; z < grid[2]; z++)
         for (unsigned y = 0; y < grid[1]; y++)
             for (unsigned x = 0; x < grid[0]; x++) {
                 emulator::block_index = {x, y, z};
-                memset(emulator::shared, 0xff, sizeof emulator::shared);  // what was not written is NaN
-                memset(emulator::unfenced, 0, sizeof emulator::unfenced), memset(emulator::touched, 0, sizeof emulator::touched), emulator::copies++;
+                emulator::begin_shared(shared_bytes);
                 emulator::run_block(threads);
                 emulator::block_number++;
             }
 }
 // What a kernel does before it waits for the one in front of it; then all of it, with what the first part gave, or null.
-extern "C" void *ropeway_emulate_early(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads) {
+extern "C" void *ropeway_emulate_early(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads, unsigned shared_bytes) {
     auto *copies = new emulator::EarlyCopies((size_t)grid[0] * grid[1] * grid[2] * threads);
     emulator::early_copies = copies, emulator::pass = emulator::EARLY_PART;
-    run_grid(kernel, arguments, grid, threads);
+    run_grid(kernel, arguments, grid, threads, shared_bytes);
     emulator::early_copies = nullptr, emulator::pass = emulator::WHOLE;
     return copies;
 }
-extern "C" void ropeway_emulate(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads, void *early) {
+extern "C" void ropeway_emulate(void (*kernel)(const void *), const void *arguments, const unsigned *grid, unsigned threads, unsigned shared_bytes, void *early) {
     emulator::early_copies = (emulator::EarlyCopies *)early;
-    run_grid(kernel, arguments, grid, threads);
+    run_grid(kernel, arguments, grid, threads, shared_bytes);
     emulator::early_copies = nullptr;
     delete (emulator::EarlyCopies *)early;
 }
