@@ -1,8 +1,9 @@
 // A block's threads as fibers: enough of CUDA to run the kernels on a CPU, barriers and warp operations included.
 //
-// It sees indexing, masks, the depth of copy pipelines and barriers that not all threads reach; it sees neither races between
-// warps nor speed. Blocks run one after another. Asynchronous copies happen when they are waited for, not before; those that a kernel
-// begins before it waits for the one in front of it bring what was there before that one ran.
+// It sees indexing, masks, the depth of copy pipelines, barriers that not all threads reach, and missing ones: which warps go on is drawn by
+// chance, from barrier to barrier, so that one may be far ahead of the others. It sees no speed, and no races inside of a warp or between blocks,
+// which run one after another. Asynchronous copies happen when they are waited for, not before; those that a kernel begins before it waits for
+// the one in front of it bring what was there before that one ran.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -164,20 +165,36 @@ static bool release(size_t first, size_t last, Wait why) {
     for (size_t i = first; i < last; i++) fibers[i].wait = NOTHING;
     return some;
 }
+// Which warps go on is drawn anew after every turn: one that runs ahead of another finds what a missing barrier lets it overwrite or miss.
+static bool is_passed_over() {
+    static u32 state = getenv("ROPEWAY_EMULATOR_SEED") ? (u32)atoi(getenv("ROPEWAY_EMULATOR_SEED")) * 2654435761u | 1 : 1;
+    state ^= state << 13, state ^= state >> 17, state ^= state << 5;
+    return state & 1;
+}
+// Lets a warp's threads go on to where they wait next; whether any did.
+static bool run_warp(size_t first, size_t last) {
+    bool moved = false;
+    for (size_t i = first; i < last; i++)
+        if (!fibers[i].done && fibers[i].wait == NOTHING) { current = &fibers[i]; ropeway_switch(&home, current->stack_pointer); moved = true; }
+    return moved;
+}
 static void run_block(u32 threads) {
     fibers.resize(threads), warps.resize((threads + 31) / 32);
     for (u32 i = 0; i < threads; i++) prepare(fibers[i], i);
+    bool everyone = false;  // goes on, because none of those that were drawn could
     for (;;) {
         bool moved = false, left = false;
-        for (Fiber &fiber : fibers)
-            if (!fiber.done && fiber.wait == NOTHING) { current = &fiber; ropeway_switch(&home, fiber.stack_pointer); moved = true; }
-        for (size_t w = 0; w < warps.size(); w++) moved |= release(w * 32, std::min<size_t>(threads, w * 32 + 32), WARP);
+        for (size_t w = 0; w < warps.size(); w++) {
+            const size_t first = w * 32, last = std::min<size_t>(threads, first + 32);
+            if (everyone || !is_passed_over()) moved |= run_warp(first, last) | release(first, last, WARP);
+        }
         moved |= release(0, threads, BLOCK_OF_THREADS);
         for (Fiber &fiber : fibers)
             if (!fiber.done && fiber.wait == EVENT && fiber.event()) fiber.wait = NOTHING, moved = true;
         for (Fiber &fiber : fibers) left |= !fiber.done;
         if (!left) return;
-        if (!moved) { fprintf(stderr, "emulator: threads of a block wait for different things\n"); abort(); }
+        if (!moved && everyone) { fprintf(stderr, "emulator: threads of a block wait for different things\n"); abort(); }
+        everyone = !moved;
     }
 }
 // A block has so many bytes of shared memory, none of them written. What lies beyond is an error under AddressSanitizer, else NaN for a while.
