@@ -6,8 +6,8 @@ use emulator::bench::{Bench, Random};
 use ropeway_cuda::driver::{Address, Buffer, LaunchShape};
 use ropeway_cuda::kernels::Residual;
 
-/// Values of a row: those that the bench's kernels are compiled for.
-const WIDTH: usize = 64;
+/// Values of a row: a warp takes it, or many warps do.
+const WIDTHS: [usize; 2] = [64, 4096];
 const ROWS: usize = 5;
 const EPS: f32 = 1e-5;
 
@@ -25,8 +25,9 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 
 /// The residual stream after a branch is added, and its norm: their bytes.
 fn added(bench: &Bench, hidden: &[f32], weight: &Buffer, branch: &Branch<'_>) -> [Vec<u8>; 2] {
+    let values = hidden.len();
     let hidden = bench.upload(&bytes(hidden));
-    let out = bench.allocate(ROWS * WIDTH * 2);
+    let out = bench.allocate(values * 2);
     let arguments = Residual {
         hidden: hidden.address(),
         branch: branch.slices.address(),
@@ -34,9 +35,9 @@ fn added(bench: &Bench, hidden: &[f32], weight: &Buffer, branch: &Branch<'_>) ->
         post: branch.post,
         weight: weight.address(),
         out: out.address(),
-        width: WIDTH as u32,
+        width: (values / ROWS) as u32,
         slices: branch.count as u32,
-        fours: (ROWS * WIDTH / 4) as u32,
+        fours: (values / 4) as u32,
         eps: EPS,
     };
     let shape =
@@ -47,15 +48,19 @@ fn added(bench: &Bench, hidden: &[f32], weight: &Buffer, branch: &Branch<'_>) ->
 
 #[test]
 fn slices_side_by_side_are_added_in_order_before_anything_else() {
-    let Some(bench) = Bench::open() else { return };
+    WIDTHS.into_iter().for_each(check);
+}
+
+fn check(width: usize) {
+    let Some(bench) = Bench::for_rows_of(width) else { return };
     let mut random = Random(7);
     let mut numbers = |count: usize| -> Vec<f32> { (0..count).map(|_| random.unit()).collect() };
-    let (bias, post, weight) = (numbers(WIDTH), numbers(WIDTH), bench.upload(&bytes(&numbers(WIDTH))));
+    let (bias, post, weight) = (numbers(width), numbers(width), bench.upload(&bytes(&numbers(width))));
     let (bias, post) = (bench.upload(&bytes(&bias)), bench.upload(&bytes(&post)));
     for count in 1..=4 {
-        let (hidden, slices) = (numbers(ROWS * WIDTH), numbers(count * ROWS * WIDTH));
-        let sums: Vec<f32> = (0..ROWS * WIDTH)
-            .map(|at| slices.iter().skip(at).step_by(ROWS * WIDTH).copied().reduce(|sum, more| sum + more))
+        let (hidden, slices) = (numbers(ROWS * width), numbers(count * ROWS * width));
+        let sums: Vec<f32> = (0..ROWS * width)
+            .map(|at| slices.iter().skip(at).step_by(ROWS * width).copied().reduce(|sum, more| sum + more))
             .map(Option::unwrap_or_default)
             .collect();
         let (slices, sums) = (bench.upload(&bytes(&slices)), bench.upload(&bytes(&sums)));

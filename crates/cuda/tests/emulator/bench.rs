@@ -15,13 +15,18 @@ pub struct Bench {
 
 impl Bench {
     pub fn open() -> Option<Self> {
+        Self::for_rows_of(64)
+    }
+
+    /// With kernels for a residual stream of so many values.
+    pub fn for_rows_of(hidden: usize) -> Option<Self> {
         let options = super::options()?;
         let device = Device::open(&options.search, 0).expect("a device");
         let compiler = options.search.compiler(13).expect("a compiler");
         let compiler = Compiler::new(compiler, 90, options.cache.clone()).expect("a compiler");
         let constants = KernelConstants {
             head_dim: 64,
-            hidden: 64,
+            hidden,
             capped: false,
             kv: KvForm::Bf16,
             decode_form: DecodeForm::Threads,

@@ -1,8 +1,7 @@
 // A block's threads as fibers: enough of CUDA to run the kernels on a CPU, barriers and warp operations included.
 //
-// It sees indexing, masks, the depth of copy pipelines, barriers that not all threads reach, and missing ones: which warps go on is drawn by
-// chance, from barrier to barrier, so that one may be far ahead of the others. It sees no speed, and no races inside of a warp or between blocks,
-// which run one after another. Asynchronous copies happen when they are waited for, not before; those that a kernel begins before it waits for
+// It sees indexing, masks, the depth of copy pipelines, barriers that not all threads reach, and missing ones: which warps stand still for a while
+// is drawn by chance, so that others get far ahead. It sees no speed, and no races inside of a warp or between blocks, which run one after another. Asynchronous copies happen when they are waited for, not before; those that a kernel begins before it waits for
 // the one in front of it bring what was there before that one ran.
 #pragma once
 #include <algorithm>
@@ -165,12 +164,13 @@ static bool release(size_t first, size_t last, Wait why) {
     for (size_t i = first; i < last; i++) fibers[i].wait = NOTHING;
     return some;
 }
-// Which warps go on is drawn anew after every turn: one that runs ahead of another finds what a missing barrier lets it overwrite or miss.
-static bool is_passed_over() {
+// Draws which warps stand still for a while: those that go on find what a missing barrier lets them overwrite or miss.
+static u32 draw() {
     static u32 state = getenv("ROPEWAY_EMULATOR_SEED") ? (u32)atoi(getenv("ROPEWAY_EMULATOR_SEED")) * 2654435761u | 1 : 1;
     state ^= state << 13, state ^= state >> 17, state ^= state << 5;
-    return state & 1;
+    return state;
 }
+static const u32 TURNS = 32;  // for about as long
 // Lets a warp's threads go on to where they wait next; whether any did.
 static bool run_warp(size_t first, size_t last) {
     bool moved = false;
@@ -181,12 +181,13 @@ static bool run_warp(size_t first, size_t last) {
 static void run_block(u32 threads) {
     fibers.resize(threads), warps.resize((threads + 31) / 32);
     for (u32 i = 0; i < threads; i++) prepare(fibers[i], i);
-    bool everyone = false;  // goes on, because none of those that were drawn could
+    u32 standing = draw();  // a bit for each warp
+    bool everyone = false;  // goes on, because none of the others could
     for (;;) {
         bool moved = false, left = false;
         for (size_t w = 0; w < warps.size(); w++) {
             const size_t first = w * 32, last = std::min<size_t>(threads, first + 32);
-            if (everyone || !is_passed_over()) moved |= run_warp(first, last) | release(first, last, WARP);
+            if (everyone || !(standing >> w & 1)) moved |= run_warp(first, last) | release(first, last, WARP);
         }
         moved |= release(0, threads, BLOCK_OF_THREADS);
         for (Fiber &fiber : fibers)
@@ -195,6 +196,7 @@ static void run_block(u32 threads) {
         if (!left) return;
         if (!moved && everyone) { fprintf(stderr, "emulator: threads of a block wait for different things\n"); abort(); }
         everyone = !moved;
+        if (everyone || draw() % TURNS == 0) standing = draw();
     }
 }
 // A block has so many bytes of shared memory, none of them written. What lies beyond is an error under AddressSanitizer, else NaN for a while.
