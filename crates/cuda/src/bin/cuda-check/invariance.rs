@@ -1,5 +1,5 @@
-//! What a request gets is the same bit for bit, whatever runs beside it: alone, in a crowd of 256, from the prefix cache, in chunks of its prompt,
-//! preempted and resumed: tokens and log-probabilities, through the whole engine.
+//! Tokens and log-probabilities of a request are the same to the bit alone, in a crowd of 256, from the prefix cache, in chunks of its prompt, and
+//! preempted and resumed. All through the whole engine.
 
 use ropeway_cuda::CudaOptions;
 use ropeway_cuda::kernels::BLOCK;
@@ -12,7 +12,7 @@ use crate::{Failed, Task, models};
 /// Requests of the crowd.
 const CROWD: usize = 256;
 
-/// Those that are computed alone as well: every so many-th, the first and the last among them.
+/// Every 17th of them is computed alone as well: 16, with the first and the last.
 const PICKED: usize = 17;
 
 /// Tokens of an answer.
